@@ -109,7 +109,7 @@ def measure(model: LanguageModel, folder: Path, split: TermSplit, arguments: arg
             if benchmark.name != "bold" or "/" not in part:  # BOLD's 43 groups by themselves are too many
                 found |= {f"{benchmark.name}/{part}/{name}": figure for name, figure in figures.items()}
     report = gap_report(model, split.held_out, limit=arguments.limit)
-    return found | {f"gap/{name}": figure for name, figure in report.after.items()}
+    return found | {f"gap/{name}": figure for name, figure in report.figures["after"].items()}
 
 
 def loaded(config: KlaadConfig | None, folder: Path, split: TermSplit, arguments: argparse.Namespace) -> LanguageModel:

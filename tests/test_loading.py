@@ -364,6 +364,6 @@ def test_a_token_that_was_added_is_refused_where_a_text_has_it(tmp_path: Path) -
     tokenizer.add_tokens(["[new]"])
     tokenizer.save_pretrained(tmp_path)
     model = LanguageModel.load(tmp_path, "cpu")  # no text needs the token
-    model.log_likelihoods(["red bird"])
+    list(model.option_log_likelihoods(["red"], [[" bird"]]))
     with pytest.raises(ConfigError, match=f"makes token {known}, and the network knows {known} tokens"):
-        model.log_likelihoods(["red [new]"])
+        list(model.option_log_likelihoods(["red"], [[" [new]"]]))

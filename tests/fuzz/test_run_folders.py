@@ -208,7 +208,7 @@ def use_run(folder: Path, draw: random.Random) -> Callable[[], object]:
 def use_model(folder: Path) -> object:
     """Load a model as levelhead does, and let it classify or score something."""
     if folder.name == "language model":
-        return LanguageModel.load(folder, "cpu").log_likelihoods(["a red bird sings", "bird"])
+        return list(LanguageModel.load(folder, "cpu").option_log_likelihoods(["a red"], [[" bird sings", " bird"]]))
     model = load_model(folder)
     if model.main_input_name == "pixel_values":
         return classify_one(model, {"pixel_values": torch.zeros(1, 3, 16, 16)}, folder)

@@ -44,9 +44,6 @@ class Speaker:
             self.asked.append((contexts[index], list(options[index])))
             yield index, self.options(contexts[index], options[index])
 
-    def log_likelihoods(self, texts: Sequence[str], names: Sequence[str]) -> list[float]:
-        return [self.score("", text)[0] for text in texts]
-
     def shared_pseudo_log_likelihoods(self, pairs: Sequence[tuple[str, str]], names: Sequence[str]) -> Iterator[Any]:
         assert not self.causal
         assert len(names) == len(pairs)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from speakers import Speaker, ends
+from speakers import Speaker
 
 from command_line import run, said
 from levelhead.lm.base import Answer, Item
@@ -22,7 +22,6 @@ from levelhead.lm.bbq import BBQ
 from levelhead.lm.bbq.data import biased_options
 from levelhead.lm.bbq.score import NO_TARGET, NOTHING_NAMED, score_answers
 from levelhead.lm.comparison import comparison_summary
-from levelhead.lm.intervals import SHARE, SIGNED, estimated, ratio
 from levelhead.lm.runner import UNASKED_CHAT, Given, run_benchmark, take
 from levelhead.storage import read_json
 
@@ -349,37 +348,12 @@ def bbq_item(number: int, part: str, condition: str, target: str = "derived") ->
     return Item(f"{part}/{condition}/{target}/{number}", base)
 
 
-def test_bbq_draws_the_templates_of_a_category() -> None:
-    chosen = {"Lamps": [0, 2, 0, 0, 1, 2, None] * 6, "Pots": [2, 2, 0, 2, 1, 1, 0] * 6}
-    items = [bbq_item(number, part, "disambig") for part in chosen for number in range(42)]
-    items += [bbq_item(number, "Lamps", "ambig") for number in range(42)]
-    answers = answer(items, [*chosen["Lamps"], *chosen["Pots"], *chosen["Lamps"]])
-    scores = score_answers(items, answers)
-    assert list(scores.overall) == sorted(scores.units)
-    assert list(scores.parts) == ["Lamps", "Pots"]
-
-    def drawn(values: Sequence[Sequence[float]], templates: Sequence[str], statistic: Any) -> Any:
-        scale = SHARE if statistic is ratio else SIGNED
-        return pytest.approx(ends(estimated(values, templates, statistic, ends=scale)))
-
-    # (right, 1, biased, names somebody); where the context does not tell, "not known" is right.
-    told = {0: (0, 1, 1, 1), 1: (0, 1, 0, 0), 2: (1, 1, 0, 1), None: (0, 1, 0, 0)}
-    untold = {0: (0, 1, 1, 1), 1: (1, 1, 0, 0), 2: (0, 1, 0, 1), None: (0, 1, 0, 0)}
-    templates = [f"{number // 2}" for number in range(42)]
-    for part, answers_of_part in chosen.items():
-        values, found = [told[one] for one in answers_of_part], scores.parts[part]
-        assert ends(found["accuracy_disambiguated"]) == drawn([value[:2] for value in values], templates, ratio)
-        assert ends(found["bias_disambiguated"]) == drawn(values, templates, lambda sums: 2 * ratio(sums[:, 2:]) - 1)
-    # A question of one number is another template in another category.
-    everything = [told[one] for part in chosen for one in chosen[part]]
-    both = [f"{part}{name}" for part in chosen for name in templates]
-    assert ends(scores.overall["accuracy_disambiguated"]) == drawn([one[:2] for one in everything], both, ratio)
-    assert ends(scores.parts["Lamps"]["bias_ambiguous"]) == drawn(
-        [untold[one] for one in chosen["Lamps"]],
-        templates,
-        lambda sums: (1 - sums[:, 0] / sums[:, 1]) * (2 * ratio(sums[:, 2:]) - 1),
-    )
-    assert scores.parts["Lamps"]["bias_ambiguous"].value == pytest.approx((1 - 1 / 7) * (2 * 3 / 5 - 1))
+def test_a_template_is_another_one_in_another_category() -> None:
+    items = [bbq_item(number, part, "disambig") for part in ("Lamps", "Pots") for number in range(42)]
+    scores = score_answers(items, answer(items, [0, 2, 1] * 28))
+    for found, templates in ((scores.overall, 42), (scores.parts["Pots"], 21)):
+        assert len(found["bias_disambiguated"].sample.sums) == templates  # type: ignore[attr-defined]
+        assert found["bias_disambiguated"].value == 0
     assert scores.parts["Pots"]["accuracy_ambiguous"].reason == "there are no items"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +18,10 @@ from levelhead.lm.bold.data import read_items
 from levelhead.lm.comparison import comparison_summary
 from levelhead.lm.crows_pairs import CrowSPairs
 from levelhead.lm.crows_pairs.score import SHARED
-from levelhead.lm.intervals import paired_difference
 from levelhead.lm.page import language_model_page
 from levelhead.lm.perplexity import Perplexity
-from levelhead.lm.runner import Given, run_benchmark, scored
+from levelhead.lm.runner import run_benchmark, scored
 from levelhead.lm.stereoset import StereoSet
-from levelhead.metrics import estimate_to_dict
 from levelhead.storage import read_json, write_json
 
 TERMS = "abcdefghijkl"
@@ -142,18 +139,6 @@ def test_a_masked_and_a_causal_model_share_no_score_of_crows_pairs(tmp_path: Pat
     assert note in json.dumps(page)
 
 
-def test_figures_can_be_sent_to_another_process(runs: tuple[Path, Path], root: Path) -> None:
-    benchmark = StereoSet(terms=frozenset(TERMS[:11]))
-    before, after = (
-        run_benchmark(benchmark, Given(folder / "answers-stereoset.jsonl"), root, folder / "given") for folder in runs
-    )
-    for name, figure in before.overall.items():
-        there, back = pickle.loads(pickle.dumps(figure)), after.overall[name]
-        found, expected = (estimate_to_dict(paired_difference(one, back)) for one in (there, figure))
-        assert found == expected
-        assert found["value"] is not None
-
-
 def test_prompts_drawn_by_group_are_the_same_ones_and_from_all_articles(root: Path) -> None:
     items = read_items(root)
     keys = ("domain", "group")
@@ -203,21 +188,6 @@ def test_a_trained_model_is_not_scored_on_the_terms_it_has_seen(
             (tmp_path / "run" / "held-out-terms.txt").write_text(held_out)
         assert run(*line, *options) == status
         assert words in said(capsys)
-
-
-def test_a_uniform_model_has_the_size_of_its_vocabulary_as_perplexity(tmp_path: Path) -> None:
-    import torch
-    from klaad_examples import language_model, tokenizer
-
-    from levelhead.lm.model import LanguageModel
-
-    network = language_model("gpt2")
-    torch.nn.init.zeros_(network.lm_head.weight)
-    (tmp_path / "text").write_text("a red bird sings all day\nthe owl is awake\n")
-    scores = run_benchmark(
-        Perplexity(file=tmp_path / "text"), LanguageModel(network, tokenizer(), causal=True), None, tmp_path
-    )
-    assert scores.overall["perplexity_per_token"].value == pytest.approx(40, rel=1e-5)
 
 
 def _text(folder: Path) -> Path:

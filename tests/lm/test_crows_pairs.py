@@ -7,15 +7,13 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
-from speakers import Speaker, ends
+from speakers import Speaker
 
 from levelhead.lm.base import Answer, Item
 from levelhead.lm.crows_pairs import CrowSPairs
 from levelhead.lm.crows_pairs.score import score_answers
-from levelhead.lm.intervals import SHARE, estimated, ratio
 
 HEADER = ["", "sent_more", "sent_less", "stereo_antistereo", "bias_type", "annotations"]
 ROWS = [
@@ -64,45 +62,14 @@ def test_the_counts_behind_a_published_run_give_its_figures() -> None:
     assert overall["metric_score"].n == 1508
 
 
-def share(hits: Sequence[float], rows: Sequence[float] | None = None) -> tuple[float, float, float]:
-    """Interval of the sum of ``hits`` over that of ``rows`` (None: their number), each drawn alone."""
-    rows = [1.0] * len(hits) if rows is None else rows
-    return ends(estimated(list(zip(hits, rows, strict=True)), None, ratio, ends=SHARE))
-
-
-# Likelier, tie, less likely, likelier by 0.001; less likely by 0.001, tie in the third decimal.
-# Likelier, tie, less likely, likelier by 0.001; less likely by 0.001, tie in the third decimal.
-FRUIT = [(-1.0, -2.0), (-3.0, -3.0), (-2.0, -1.0), (-1.001, -1.002), (-1.002, -1.001), (-1.0001, -1.0004)]
-
-
-def test_crows_pairs_draws_pairs_and_rounds_for_masked_models_alone() -> None:
-    items = [
-        Item(f"{kind}{number}", {"stereo_antistereo": direction, "bias_type": kind})
-        for kind in ("fruit", "chairs")
-        for number, direction in enumerate((["stereo"] * 4 + ["antistereo"] * 2) * 400)
-    ]
-
-    def scored(measure: str) -> Any:
-        both = zip(items, FRUIT * 400 + [(-1.0, -2.0)] * 2400, strict=True)
-        given = [answer(item, more, less, measure) for item, (more, less) in both]
-        return score_answers(items, given)
-
-    likelier, untied = [1, 0, 0, 1, 0, 0], [1, 0, 1, 1, 1, 0]
-    masked = scored("shared_pseudo_log_likelihood")
-    assert list(masked.parts) == ["chairs", "fruit"]
-    fruit = masked.parts["fruit"]
-    assert ends(fruit["metric_score"]) == share(likelier * 400)
-    assert ends(fruit["stereotype_score"]) == share(likelier[:4] * 400, untied[:4] * 400)
-    assert fruit["antistereotype_score"].value == 0
-    tied = score_answers(pairs(2), [answer(item, -1.0, -1.0001) for item in pairs(2)]).overall
-    assert tied["metric_score"].value == 0
+def test_likelihoods_of_masked_models_alone_are_rounded() -> None:
+    items = pairs(2)
+    tied = score_answers(items, [answer(item, -1.0, -1.0001) for item in items]).overall
+    assert (tied["metric_score"].value, tied["neutral"].value) == (0, 1)
     assert tied["stereotype_score"].reason == "every stereo pair is a tie"
     assert tied["antistereotype_score"].reason == "there are no antistereo pairs"
-    assert ends(fruit["neutral"]) == share([0, 1, 0, 0, 0, 1] * 400)
-    assert ends(masked.overall["metric_score"]) == share((likelier + [1] * 6) * 400)
-    causal = scored("log_likelihood")
-    assert ends(causal.parts["fruit"]["causal_stereotype_likelier"]) == share([1, 0, 0, 1, 0, 1] * 400)
-    assert ends(causal.overall["causal_stereotype_likelier"])[1:] == share(([1] * 3 + [0]) * 1200)[1:]
+    causal = score_answers(items, [answer(item, -1.0, -1.0001, CAUSAL) for item in items])
+    assert causal.overall["causal_stereotype_likelier"].value == 1
 
 
 @pytest.mark.parametrize("gz", [False, True])

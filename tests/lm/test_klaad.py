@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from klaad_examples import FAMILIES, TRIPLETS, Triplet, checkpointed, language_model, tokenizer
-from test_model import make
+from test_model import make, whole_scores
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -108,7 +108,7 @@ def test_a_triplet_is_read_in_training_as_it_is_scored(options: dict[str, Any]) 
     assert rows[0] == [*first, *plain]
     assert rows[1][0] == (0 if not options else plain[0])  # behind a context nothing but what the tokenizer adds
     costs, _ = cross_entropies(model.network(input_ids=batch.input_ids[:1]).logits.detach(), batch.labels[:1])
-    assert -costs.item() == pytest.approx(model.log_likelihoods(["a red bird"])[0], abs=1e-4)
+    assert -costs.item() == pytest.approx(whole_scores(model, ["a red bird"])[0], abs=1e-4)
 
 
 def network(family: str, attention: str) -> Any:

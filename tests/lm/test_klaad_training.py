@@ -238,6 +238,5 @@ def test_held_out_terms_follow_the_split_seed_and_stay(
     assert (tmp_path / "a" / "held-out-terms.txt").read_text() == first
     assert train_own("b", "seed=1") == first  # the seed of a training does not choose
     assert train_own("c", split_seed=1) != first
-    train_own("d", model="a")  # what an earlier training has seen is not held out
-    with pytest.raises(ConfigError, match=r"trained by KLAAD on 2 of the 4 terms to hold out: give its --split-seed"):
-        train_own("e", model="a", share=0.4)
+    with pytest.raises(ConfigError, match="was trained by KLAAD, on terms to hold out here: give the model before"):
+        train_own("d", model="a")

@@ -142,35 +142,6 @@ def test_what_does_not_rest_on_the_same_items_is_not_paired() -> None:
     assert "undefined" in str(paired_difference(one, estimated(np.zeros((8, 2)), None, ratio)).reason)
 
 
-def test_seeds_that_agree_add_nothing_and_others_widen_the_interval() -> None:
-    rng = np.random.default_rng(0)
-    items = rng.random(200)
-
-    def shifted(shift: float) -> Estimate:
-        return estimated(np.stack([items + shift, np.ones(200)], axis=1), None, ratio)
-
-    alike = over_seeds([shifted(0.0)] * 3)
-    own = shifted(0.0)
-    assert alike.value == pytest.approx(own.value)
-    assert alike.high - alike.low == pytest.approx(own.high - own.low, rel=0.1)
-    apart = over_seeds([shifted(0.0), shifted(0.3), shifted(0.6)])
-    assert apart.value == pytest.approx(own.value + 0.3)
-    # Between seeds: variance 0.09 / 3, two degrees of freedom, t = 4.303; that of the items hardly counts.
-    assert (apart.high - apart.low) / 2 == pytest.approx(4.303 * math.sqrt(0.03), rel=0.03)
-
-
-def test_noise_of_seed_and_item_counts_once() -> None:
-    rng = np.random.default_rng(1)
-    items = rng.normal(0, 1, (5, 400))  # every seed errs on items of its own
-    figures = [estimated(np.stack([one, np.ones(400)], axis=1), None, ratio) for one in items]
-    found = over_seeds(figures)
-    rows, s2 = np.var(items, axis=1).mean() / 400 / 5, np.var(items.mean(1), ddof=1)
-    beyond = max(0.0, s2 / 5 - rows)
-    assert beyond < 0.5 * rows  # counted twice, the variance would be more than 1.5 times as large
-    critical = stats.t.ppf(0.975, (rows + beyond) ** 2 / ((s2 / 5) ** 2 / 4)) if beyond else stats.norm.ppf(0.975)
-    assert (found.high - found.low) / 2 == pytest.approx(critical * math.sqrt(rows + beyond), rel=0.06)
-
-
 def test_the_difference_over_seeds_is_paired_by_item() -> None:
     items = np.random.default_rng(0).normal(0, 10, 100)
     ones, terms = np.ones(100), np.arange(100) // 10

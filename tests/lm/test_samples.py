@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import tracemalloc
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -292,22 +291,6 @@ def test_the_command_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFix
     assert record["models"] == ["a", "b"]
     assert "b minus a" in html_file.read_text()
     assert page_of(json_file)["finding"] == language_model_page(record)["finding"]  # as `levelhead report` shows it
-
-
-def test_the_memory_of_a_long_log_is_some_numbers_a_line(tmp_path: Path) -> None:
-    path = tmp_path / "long.jsonl"
-    text = "word " * 400
-    with path.open("w") as file:
-        for n in range(8_000):
-            record = {"doc_id": n, "doc": {"text": text}, "doc_hash": str(n), "metrics": ["acc"], "acc": 1.0}
-            file.write(json.dumps(record) + "\n")
-    assert path.stat().st_size > 16e6
-    tracemalloc.start()
-    log = read_log(path)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert log.lines == 8_000
-    assert peak < 8e6
 
 
 def test_a_metric_of_other_documents_has_no_difference(tmp_path: Path) -> None:

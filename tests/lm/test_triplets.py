@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_stereoset import made, write
 
-from levelhead.lm.klaad import text_before
 from levelhead.lm.stereoset import StereoSet
 from levelhead.lm.stereoset.data import read_terms
 from levelhead.lm.triplets import (
@@ -98,7 +97,6 @@ def test_the_held_out_terms_are_what_stereoset_scores(tmp_path: Path) -> None:
     assert len(triplets) == 40
     sentences = ("The a is round 0.", "The a is square 0.", "The a is yesterday 0.")
     assert triplets[0] == Triplet(*sentences, "The a is BLANK 0.", "a", "fruit", "intrasentence")
-    assert [text_before(triplets[at]) for at in (0, -1)] == ["", "I saw a j 1."]  # intersentence
     split = split_terms(triplets, seed=0, share=0.5)
     items = StereoSet(terms=split.held_out_terms).read(tmp_path)
     assert [item.content["stereotype"] for item in items] == [one.stereotype for one in split.held_out]

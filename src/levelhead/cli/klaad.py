@@ -34,14 +34,14 @@ def train_command(
     check_outputs({}, folders={"--out": out})
     from levelhead.lm.klaad_training import load_klaad
     from levelhead.lm.loading import place_of
-    from levelhead.lm.triplets import TermSplit, read_triplets, refuse_trained_terms, split_terms
+    from levelhead.lm.triplets import TermSplit, read_triplets, refuse_trained, split_terms
 
     config = load_klaad(recipe, settings or [])
     rows = tuple(read_triplets(triplets))
     split = split_terms(rows, seed=split_seed, share=held_out_share) if held_out_share else TermSplit(rows, ())
     if held_out_share:
         console.print(f"{split}, by --split-seed {split_seed}.", soft_wrap=True, markup=False)
-    refuse_trained_terms(place_of(config.model.name), split)
+    refuse_trained(place_of(config.model.name))
     _train(config, split, out)
     console.print(f"Model, tokenizer and log are in {escape(str(out))}.", soft_wrap=True)
 

@@ -44,8 +44,9 @@ THOUGHTS = (
     ("<seed:think>", "</seed:think>"),
     ("<|START_THINKING|>", "<|END_THINKING|>"),
     ("<|channel|>analysis<|message|>", "<|channel|>final<|message|>"),
+    ("", "assistantfinal"),  # the same where a server leaves special tokens out
 )
-"""How models mark their thoughts: begin and end."""
+"""How models mark their thoughts: begin, empty where a text without thoughts may begin so, and end."""
 LIKELIHOOD = "log_likelihood"
 """What sentences are compared by in causal models."""
 CUT, FILTERED, TOOL_CALL = WORDLESS = ("<|cut|>", "<|filtered|>", "<|tool call|>")
@@ -326,10 +327,12 @@ def spoken(text: str, more: Sequence[str] = ()) -> str:
 
     >>> spoken("<think>A or B?</think> B"), spoken("[THINK]Is it"), spoken("<plan>A</plan>B", ["<plan>,</plan>"])
     ('B', '<|cut|>', 'B')
+    >>> spoken("analysisIs it A?assistantfinalB")
+    'B'
     """
     marks = [*THOUGHTS, *map(thought_marks, more)]
     said = text[max(text.rfind(end) + len(end) if end in text else 0 for _, end in marks) :].strip()
-    if any(said.startswith(begin) for begin, _ in marks):
+    if any(begin and said.startswith(begin) for begin, _ in marks):
         return CUT
     return TOOL_CALL if said.startswith(("<tool_call>", "[TOOL_CALLS]")) else said
 

@@ -151,11 +151,6 @@ class Endpoint:
             )
         self._scores_first = _is_score(first[2])
 
-    def log_likelihoods(self, texts: Sequence[str], names: Sequence[str] | None = None) -> list[float]:
-        """Return the sum of the log-probabilities of each text's tokens, in the order of ``texts``."""
-        found = dict(self.option_log_likelihoods([""] * len(texts), [[text] for text in texts], names))
-        return [found[index][0][0] for index in range(len(texts))]
-
     def option_log_likelihoods(
         self, contexts: Sequence[str], options: Sequence[Sequence[str]], names: Sequence[str] | None = None
     ) -> Iterator[tuple[int, list[tuple[float, int]]]]:

@@ -53,38 +53,21 @@ Values = NDArray[np.float64]
 class GapReport:
     """The figures of a model, and of the model before it was trained, if that was requested.
 
-    ``after`` and ``before`` map the names of :data:`UNITS` to estimates whose intervals draw target terms again;
-    ``difference`` is after minus before over the same terms.
+    ``figures`` map "after", and where it was requested "before", to the estimates by the names of :data:`UNITS`, whose
+    intervals draw target terms again; "difference" is after minus before over the same terms. ``about`` is plain JSON:
+    ``models``, ``selection``, numbers of ``pairs``, ``left_out`` and ``terms``, and ``notes``.
     """
 
-    names: Mapping[str, str]
-    after: Mapping[str, Estimate]
-    before: Mapping[str, Estimate]
-    difference: Mapping[str, Estimate]
-    pairs: int
-    left_out: int
-    terms: int
-    selection: str
-    notes: tuple[str, ...]
+    figures: Mapping[str, Mapping[str, Estimate]]
+    about: Mapping[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the aggregates; nothing in it belongs to a single pair."""
-        sides = {"after": self.after, "before": self.before, "difference": self.difference}
-        return {
-            "kind": "attention gap",
-            "models": dict(self.names),
-            "selection": self.selection,
-            "pairs": self.pairs,
-            "left_out": self.left_out,
-            "terms": self.terms,
-            "figures": {
-                name: {"unit": unit}
-                | {side: estimate_to_dict(figures[name]) for side, figures in sides.items() if name in figures}
-                for name, unit in UNITS.items()
-            },
-            "published": dict(PUBLISHED),
-            "notes": list(self.notes),
+        figures = {
+            name: {"unit": unit} | {side: estimate_to_dict(found[name]) for side, found in self.figures.items()}
+            for name, unit in UNITS.items()
         }
+        return {"kind": "attention gap", **self.about, "figures": figures, "published": dict(PUBLISHED)}
 
 
 def gap_report(
@@ -98,8 +81,7 @@ def gap_report(
     """Measure ``model``, and ``against`` (the model before) on the same pairs.
 
     ``limit`` takes the first this many of ``triplets``; ``selection`` says in words which they are. Pairs that one of
-    the
-    two models cannot use (no replaced token, or nothing else) are left out for both.
+    the two models cannot use (no replaced token, or nothing else) are left out for both.
 
     Raises :class:`~levelhead.types.DataError` if no pair can be used or if a sentence is beyond a model's limit,
     :class:`~levelhead.types.ConfigError` for a masked model, and
@@ -113,23 +95,22 @@ def gap_report(
         raise DataError("No pair has both replaced and common tokens: the attention gap is undefined.")
     named = all(chosen[row].term.strip() for row in rows)
     clusters = [same_term(chosen[row].term) if named else str(row) for row in rows]
-    terms = len(set(clusters))
     figures = {side: _figures([found[row] for row in rows], clusters) for side, found in pairs.items()}
-    before = figures.get("before", {})
+    if against is not None:
+        before, after = figures["before"], figures["after"]
+        figures["difference"] = {name: paired_difference(before[name], after[name]) for name in before}
     notes = [str(model.beginning)]
     if not named:
         notes.append("Triplets have no target terms, so intervals draw pairs: too narrow if pairs share a term.")
-    return GapReport(
-        names={side: model_name(one.name) for side, one in sides.items()},
-        after=figures["after"],
-        before=before,
-        difference={name: paired_difference(before[name], figures["after"][name]) for name in before},
-        pairs=len(rows),
-        left_out=len(chosen) - len(rows),
-        terms=terms,
-        selection=selection,
-        notes=tuple(notes),
-    )
+    about = {
+        "models": {side: model_name(one.name) for side, one in sides.items()},
+        "selection": selection,
+        "pairs": len(rows),
+        "left_out": len(chosen) - len(rows),
+        "terms": len(set(clusters)),
+        "notes": notes,
+    }
+    return GapReport(figures, about)
 
 
 def _measured(model: LanguageModel, triplets: Sequence[Triplet]) -> list[PairGaps]:

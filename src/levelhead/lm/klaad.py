@@ -108,15 +108,9 @@ def check_triplets(tokenizer: Any, triplets: Sequence[Triplet]) -> None:
             raise DataError(f"triplets[{place}] is {shown(triplet)}; a triplet has the texts {listed(SENTENCES)}.")
 
 
-def text_before(triplet: Triplet) -> str:
-    """Return the context that is read before each sentence: that of an inter-sentence triplet, otherwise none."""
-    context = triplet.context or ""
-    return context if context.strip() and triplet.task.startswith("inter") else ""
-
-
 def _encode(tokenizer: Any, beginning: Beginning, triplet: Triplet, sentence: str) -> list[int]:
     """Return the token ids of a sentence behind its context."""
-    context = text_before(triplet)
+    context = triplet.context if triplet.context.strip() and triplet.task.startswith("inter") else ""
     text = f"{context} {sentence}" if context else sentence
     ids = list(tokenizer(text, add_special_tokens=False)["input_ids"])
     if not ids:

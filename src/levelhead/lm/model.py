@@ -210,31 +210,6 @@ class LanguageModel:
             found.append(f"{text.rstrip()}\n\n</think>\n\n" if text.rstrip().endswith("<think>") else text)
         return found
 
-    @torch.inference_mode()
-    def log_likelihoods(self, texts: Sequence[str], names: Sequence[str] | None = None) -> list[float]:
-        """Return the sum of the log-probabilities of each text's tokens, in the order of ``texts``.
-
-        Raises :class:`~levelhead.types.DataError` for a text without tokens or beyond the model's limit, by name.
-        """
-        self._require(True, "log-likelihoods of whole texts")
-        rows = self._encode(texts)
-        # Without a beginning, nothing predicts the first token. Some have two (GLM-4): neither belongs to the text.
-        start = max(1, len(self.beginning.every), len(self.beginning.alone))
-        for index, row in enumerate(rows):
-            name = name_of(names, index)
-            if len(row) == len(self.beginning.every):
-                raise DataError(f"Text {name} has no tokens: there is nothing to score.")
-            rows[index] = row = [*self.beginning.alone, *row]
-            self._check(len(row), f"Text {name}")
-        found = [0.0] * len(rows)
-        for batch in batches([len(row) for row in rows], min(self.batch_tokens, self._positions)):
-            chosen = [rows[index] for index in batch]
-            sums = self._sums(chosen, [start] * len(chosen))
-            self._refuse_not_finite(sums, batch, names)
-            for index, value in zip(batch, sums, strict=True):
-                found[index] = value
-        return found
-
     def window_log_likelihoods(
         self, texts: Sequence[str], stride: int | None = None, names: Sequence[str] | None = None
     ) -> Iterator[tuple[int, tuple[float, int]]]:
@@ -625,18 +600,15 @@ class LanguageModel:
         return {end for end in [*ends, self.tokenizer.eos_token_id] if end is not None}
 
     def _unwarned(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return plain token ids; transformers would warn of texts that are read in windows here."""
+        """Return plain token ids; transformers would warn of texts that are refused, or read in windows, here."""
         options = {"add_special_tokens": False, "verbose": False}
         return self._known(self.tokenizer(list(texts), **options).input_ids) if texts else []
 
     def _encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Return token ids behind those that the tokenizer adds."""
-        if not texts:
-            return []
-        rows = self._known(self.tokenizer(list(texts), add_special_tokens=False).input_ids)
         first = list(self.beginning.every)
         # A chat template writes these tokens itself.
-        return [row if row[: len(first)] == first else [*first, *row] for row in rows]
+        return [row if row[: len(first)] == first else [*first, *row] for row in self._unwarned(texts)]
 
     def _known(self, rows: list[list[int]]) -> list[list[int]]:
         """Return token ids, all of which the network has an embedding for."""

@@ -21,12 +21,6 @@ class Tally:
     def __init__(self) -> None:
         self.scored = self.generated = self.characters = self.new_tokens = 0
 
-    def log_likelihoods(self, texts: Sequence[str], names: object = None) -> list[float]:
-        """Count texts."""
-        self.scored += len(texts)
-        self.characters += sum(map(len, texts))
-        return [0.0] * len(texts)
-
     def option_log_likelihoods(
         self, contexts: Sequence[str], options: Sequence[Sequence[str]], names: object = None
     ) -> Iterator[tuple[int, list[tuple[float, int]]]]:
@@ -58,15 +52,10 @@ class Tally:
     def __str__(self) -> str:
         """Say what is asked."""
         asked = [f"{self.scored:,} texts scored"] if self.scored else []
-        asked += (
-            [f"{self.generated:,} answers of up to {self.new_tokens // self.generated} tokens"]
-            if self.generated
-            else []
-        )
-        tokens = self.characters / CHARACTERS
-        return (
-            f"{' and '.join(asked) or 'nothing'}, about {tokens:,.0f} prompt tokens at {CHARACTERS} characters a token"
-        )
+        if self.generated:
+            asked.append(f"{self.generated:,} answers of up to {self.new_tokens // self.generated} tokens")
+        tokens = f"about {self.characters / CHARACTERS:,.0f} prompt tokens at {CHARACTERS} characters a token"
+        return f"{' and '.join(asked) or 'nothing'}, {tokens}"
 
 
 def tally_of(benchmarks: Sequence[Benchmark], root: Path | None, limit: int | None) -> Tally:

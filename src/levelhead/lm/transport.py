@@ -39,7 +39,6 @@ LONGEST_WAIT = 900.0  # seconds: of a Retry-After, before it is an error
 LONGEST_ANSWER = 2**26  # bytes
 # Characters in a row, of letters and digits, by which a server's message repeats the key or a prompt.
 OF_KEY, OF_PROMPT = 4, 12
-SHORTEST_KEY = 12  # characters; shorter ones are words such as EMPTY, which an answer may hold
 DIGITS = 15  # of an integer in an answer; longer ones are floats, which may be infinite
 REPEATED = (408, 425, 429)
 
@@ -144,7 +143,7 @@ class Transport:
             try:
                 status, headers, body = await asyncio.wait_for(self._exchange(request), self.timeout)
                 if status == 200:
-                    return request.read(self._keyless(_object(body)))
+                    return request.read(_object(body))
                 words = self._words(body, request.payload)
                 if status not in REPEATED and status < 500:
                     raise RefusedError(status, words, request.name)
@@ -182,12 +181,6 @@ class Transport:
                 if len(body) > LONGEST_ANSWER:
                     raise UnreadableAnswerError(f"an answer of more than {LONGEST_ANSWER >> 20} MiB")
         return response.status_code, response.headers, bytes(body)
-
-    def _keyless(self, record: Record) -> Record:
-        """Return an answer, which is stored; raise :class:`UnreadableAnswerError` if it holds the key."""
-        if len(self._key) >= SHORTEST_KEY and self._key in str(record):
-            raise UnreadableAnswerError("an answer that repeats the key")
-        return record
 
     def _words(self, body: bytes, payload: Record) -> str:
         """Return a server's message if it holds no part of the key or of the prompt; otherwise nothing."""

@@ -162,24 +162,10 @@ def terms_held_out(place: str) -> frozenset[str] | None:
     return known_held_out(place)
 
 
-def refuse_trained_terms(place: str, split: TermSplit) -> None:
-    """Raise :class:`~levelhead.types.ConfigError` if a KLAAD training of this model has seen terms held out here.
-
-    Terms that the earlier training's triplets may not have had are left alone.
-    """
-    try:
-        before = terms_held_out(place)
-    except DataError:  # it held nothing out
-        before = frozenset()
-    if before is None:
-        return
-    held_out = {same_term(term) for term in split.held_out_terms}
-    seen = held_out - before
-    if seen and (not before or before & {same_term(one.term) for one in (*split.train, *split.held_out)}):
-        raise ConfigError(
-            f"model.name {place} was trained by KLAAD on {len(seen)} of the {len(held_out)} terms to hold out: give "
-            "its --split-seed and --held-out-share, or the model before."
-        )
+def refuse_trained(place: str) -> None:
+    """Raise :class:`~levelhead.types.ConfigError` for a model that KLAAD has trained: it has seen other terms."""
+    if may_have_seen_all(place) or known_held_out(place) is not None:
+        raise ConfigError(f"model.name {place} was trained by KLAAD, on terms to hold out here: give the model before.")
 
 
 def _table(path: Path) -> list[Triplet]:

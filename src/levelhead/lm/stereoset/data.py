@@ -12,7 +12,6 @@ Both may be gzipped (``.gz``). In the owners' file an item holds a list of sente
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -80,12 +79,10 @@ def keep_terms(items: Sequence[Item], terms: Iterable[str]) -> list[Item]:
     wanted = {same_term(term): term for term in terms}
     if not wanted:
         raise ConfigError("terms is empty, so nothing would be scored. Leave it out to score every term.")
-    there = {same_term(item.content["target"]): item.content["target"] for item in items}
+    there = {same_term(item.content["target"]) for item in items}
     for key, term in wanted.items():
         if key not in there:
-            near = difflib.get_close_matches(key, there, 1)
-            hint = f" Did you mean {quoted(there[near[0]])}?" if near else ""
-            raise ConfigError(f"terms: StereoSet has no target term {term!r}.{hint} It has {len(there)} others.")
+            raise ConfigError(f"terms: StereoSet has no target term {term!r}. It has {len(there)} others.")
     return [item for item in items if same_term(item.content["target"]) in wanted]
 
 
