@@ -230,8 +230,9 @@ class Benchmark(ABC):
         Raises :class:`~levelhead.types.DataError` that names the line for one that cannot be read.
         """
         wanted = {item.id for item in items}
-        lines = [line for line in json_lines(path.read_bytes().rstrip() + b"\n", path)[0] if "benchmark" not in line]
-        return [answer for answer in (answer_of(line, path) for line in lines) if answer.id in wanted]
+        lines, _ = json_lines(path.read_bytes().rstrip() + b"\n", path)
+        answers = (answer_of(line, path) for line in lines if "benchmark" not in line)
+        return [answer for answer in answers if answer.id in wanted]
 
 
 @dataclass(frozen=True)

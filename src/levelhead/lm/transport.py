@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import email.utils
 import functools
 import importlib
 import json
@@ -226,15 +225,10 @@ def _object(body: bytes) -> Record:
 
 
 def _retry_after(headers: Any) -> float:
-    """Return the seconds that a server asks to wait, 0 where it does not say."""
-    said = str(headers.get("retry-after", "")).strip()
+    """Return the seconds that a server asks to wait, 0 where it does not say, or names a date."""
     try:
-        return max(0.0, min(float(said), 1e9))
+        return max(0.0, min(float(headers.get("retry-after", "")), 1e9))
     except ValueError:
-        pass
-    try:
-        return max(0.0, email.utils.parsedate_to_datetime(said).timestamp() - time.time())
-    except (ValueError, OverflowError):
         return 0.0
 
 

@@ -96,11 +96,7 @@ class BBQ(Task):
         object.__setattr__(self, "template", template)  # a shell writes a new line as a backslash and n
         for mark in self.thoughts:
             thought_marks(mark)
-        try:
-            fields = {field for _, field, _, _ in Formatter().parse(self.template) if field is not None}
-            self.template.format(**dict.fromkeys(fields, "text"))
-        except (ValueError, LookupError, AttributeError) as error:
-            raise ConfigError(f"bbq.template {self.template!r} cannot be filled: {error}.") from None
+        fields = {*self._fields()}
         if not {"context", "question"} <= fields or fields - {"context", "question", "ans0", "ans1", "ans2"}:
             raise ConfigError(
                 f"bbq.template {self.template!r} must hold {{context}} and {{question}}, and may hold {{ans0}}, "
@@ -117,10 +113,19 @@ class BBQ(Task):
         if self.system and not self.chat:
             raise ConfigError("--system is a part of a chat: give --chat, too.")
 
+    def _fields(self) -> list[str]:
+        """Return the fields of the template, each once and in order."""
+        try:
+            named = (field for _, field, _, _ in Formatter().parse(self.template) if field is not None)
+            found = list(dict.fromkeys(named))
+            self.template.format(**dict.fromkeys(found, "text"))
+        except (ValueError, LookupError, AttributeError) as error:
+            raise ConfigError(f"bbq.template {self.template!r} cannot be filled: {error}.") from None
+        return found
+
     def _check_order(self) -> None:
         """Raise :class:`~levelhead.types.ConfigError` for options in an order that letters in answers do not have."""
-        named = [field for _, field, _, _ in Formatter().parse(self.template) if field is not None]
-        listed = list(dict.fromkeys(field for field in named if field.startswith("ans")))
+        listed = [field for field in self._fields() if field.startswith("ans")]
         if listed not in ([], ["ans0", "ans1", "ans2"]):
             raise ConfigError(
                 f"bbq.template lists {', '.join(listed)}: list {{ans0}}, {{ans1}}, {{ans2}} in this order, because "

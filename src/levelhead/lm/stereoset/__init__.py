@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from levelhead.arrays import check_fields
 from levelhead.data.base import Card
 from levelhead.lm.base import Answer, Headline, Item, Scores, SentenceBenchmark
 from levelhead.lm.batches import gathered
 from levelhead.lm.stereoset.data import INTER, SENTENCES, keep_terms, read_stereoset, stereoset_file
 from levelhead.lm.stereoset.score import PSEUDO, score_answers
-from levelhead.types import ConfigError
 
 if TYPE_CHECKING:
     from levelhead.lm.model import LanguageModel
@@ -57,8 +57,7 @@ class StereoSet(SentenceBenchmark):
     )
 
     def __post_init__(self) -> None:
-        if self.intersentence not in ("given_context", "whole"):
-            raise ConfigError(f"intersentence is {self.intersentence!r}; it can be 'given_context' or 'whole'.")
+        check_fields(self, "stereoset")
 
     def read(self, root: Path | None) -> list[Item]:
         """Read the items of the owners' ``dev.json`` or of the compact file in ``stereoset/`` below ``root``."""
