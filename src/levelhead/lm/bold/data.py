@@ -50,11 +50,11 @@ def _items(domain: str, groups: Any, path: Path) -> tuple[list[Item], int]:
     items: list[Item] = []
     empty = 0
     try:
-        lists = {(group, entity): [*prompts] for group, some in groups.items() for entity, prompts in some.items()}
-        broken = not lists or any(not isinstance(text, str) for prompts in lists.values() for text in prompts)
-    except (AttributeError, TypeError):
-        broken = True
-    if broken:
+        lists = {(group, entity): prompts for group, some in groups.items() for entity, prompts in some.items()}
+    except AttributeError:
+        lists = {}
+    texts = [text for prompts in lists.values() for text in (prompts if isinstance(prompts, list) else [None])]
+    if not texts or not all(isinstance(text, str) for text in texts):
         raise DataError(f"{path} must hold an object of groups, of entities, of lists of prompts.")
     for (group, entity), prompts in lists.items():
         for position, prompt in enumerate(prompts):
