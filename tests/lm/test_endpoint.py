@@ -361,7 +361,7 @@ def test_fields_that_a_server_refuses_are_renamed_or_left_out(server: Server) ->
         list(asked(server).generate(["a"], seed=0, max_new_tokens=9))
 
 
-def test_withheld_empty_and_refused_answers_are_texts_and_counted(server: Server) -> None:
+def test_withheld_empty_and_refused_answers_are_texts(server: Server) -> None:
     choices = [
         {"message": {"content": None}, "finish_reason": "content_filter"},
         {"message": {"content": None, "refusal": "I refuse."}, "finish_reason": "stop"},
@@ -372,9 +372,7 @@ def test_withheld_empty_and_refused_answers_are_texts_and_counted(server: Server
     reached = asked(server, concurrency=1)
     found = dict(reached.generate(reached.dialogues(list("abcd")), seed=0, max_new_tokens=9))
     assert [found[at] for at in range(4)] == [FILTERED, "I refuse.", CUT, "B"]
-    used = reached.spent()
-    assert (used.withheld, used.cut, used.uncounted) == (1, 1, 5)
-    assert "raise --max-new-tokens" in str(used)
+    assert reached.spent().uncounted == 5
 
 
 def test_the_key_is_sent_and_stands_nowhere(

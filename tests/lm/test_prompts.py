@@ -20,7 +20,6 @@ from levelhead.lm.base import Answer
 from levelhead.lm.bbq import BBQ, LISTED, ORDERS
 from levelhead.lm.comparison import comparison_summary
 from levelhead.lm.crows_pairs import CrowSPairs
-from levelhead.lm.intervals import estimated, pooled, ratio
 from levelhead.lm.page import language_model_page, scores_page
 from levelhead.lm.prompts import APART, UNDER_PROMPT_NOISE, prompt_noise, prompts_of
 from levelhead.lm.runner import run_benchmark, scores_file
@@ -79,18 +78,6 @@ def test_an_order_moves_options_and_all_positions(tmp_path: Path) -> None:
         assert scores.overall["bias_ambiguous"].value == 1
     assert "order" not in BBQ.asking({"order": [0, 1, 2]})
     assert "order" in BBQ.asking({"order": [1, 0, 2]})
-
-
-def test_the_mean_of_figures_of_the_same_items_draws_them_together() -> None:
-    rng = np.random.default_rng(0)
-    rows = rng.random((50, 2)) < 0.5
-    first, second = (estimated([(float(one), 1.0) for one in rows[:, at]], None, ratio) for at in (0, 1))
-    found = pooled([first, second])
-    whole = estimated([(float(one), 1.0) for one in rows.mean(1)], None, ratio)
-    assert (found.value, found.n) == (pytest.approx(rows.mean()), 50)
-    assert found.high - found.low == pytest.approx(whole.high - whole.low, rel=0.15)
-    assert not pooled([first, estimated([(1.0, 1.0)], None, ratio)]).defined
-    assert not pooled([]).defined
 
 
 def test_a_bias_that_follows_the_wording_is_not_distinguishable(tmp_path: Path) -> None:
@@ -176,10 +163,6 @@ def test_two_models_are_compared_over_wordings(tmp_path: Path) -> None:
     run_benchmark(BBQ(), new, tmp_path, tmp_path / "one")
     assert note(tmp_path / "one").endswith("one was asked in one wording.")
     assert comparison_summary([tmp_path / "one", tmp_path / "one"], tmp_path)["notes"] == []
-    asked(tmp_path, new, tmp_path / "two")
-    (tmp_path / "two" / "answers-bbq.jsonl").unlink()
-    run_benchmark(BBQ(), Ruled(wavers, "newer"), tmp_path, tmp_path / "two")  # type: ignore[arg-type]
-    assert "of two models" in note(tmp_path / "two")
     (before / "prompts" / "03" / "answers-bbq.jsonl").unlink()
     with pytest.raises(DataError, match="is missing"):
         prompt_noise(BBQ(), before, tmp_path, None)

@@ -47,8 +47,7 @@ class Dialogue(str):
 class Usage:
     """Requests and tokens, as the server counts them; ``uncounted`` requests came without counts, or negative ones.
 
-    ``repeats``: second tries. ``withheld``: answers that a filter of the server held back. ``cut``: answers of which
-    nothing was left when the tokens ran out.
+    ``repeats``: second tries.
     """
 
     requests: int = 0
@@ -56,8 +55,6 @@ class Usage:
     completion_tokens: int = 0
     uncounted: int = 0
     repeats: int = 0
-    withheld: int = 0
-    cut: int = 0
 
     def __add__(self, other: Usage) -> Usage:
         """Return what was used in all."""
@@ -65,15 +62,11 @@ class Usage:
         return Usage(**{name: count + theirs[name] for name, count in asdict(self).items()})
 
     def __str__(self) -> str:
-        """Say it in a sentence or three."""
+        """Say it in a sentence."""
         again = f" ({self.repeats:,} asked again)" if self.repeats else ""
         tokens = f"{self.prompt_tokens:,} prompt and {self.completion_tokens:,} completion tokens"
-        said = f"{self.requests:,} requests{again}: {tokens}"
-        said += f"; the server gave no usable counts for {self.uncounted:,}." if self.uncounted else "."
-        said += f" A filter of the server withheld {self.withheld:,} answers." if self.withheld else ""
-        return said + (
-            f" {self.cut:,} answers were cut before a text began: raise --max-new-tokens." if self.cut else ""
-        )
+        lacking = f"; the server gave no usable counts for {self.uncounted:,}" if self.uncounted else ""
+        return f"{self.requests:,} requests{again}: {tokens}{lacking}."
 
 
 class Endpoint:
@@ -307,8 +300,6 @@ class Endpoint:
         if not isinstance(text, str):
             raise UnreadableAnswerError("a choice without a text")
         ending = choice.get("finish_reason")
-        self._usage.withheld += ending == "content_filter"
-        self._usage.cut += ending == "length" and not text.strip()
         if text.strip():
             return text
         calls = isinstance(message, dict) and message.get("tool_calls")
