@@ -27,27 +27,17 @@ from typing import Any
 from levelhead.data.base import dataset_folder
 from levelhead.lm.base import Item
 from levelhead.lm.files import objects_of
-from levelhead.types import DataError, quoted, require_columns
+from levelhead.types import DataError, listed, quoted, require_columns
 
 FOLDERS = ("bbq", "BBQ", "BBQ-main")
 METADATA = "additional_metadata.csv"
-FIELDS = (
-    "example_id",
-    "question_index",
-    "question_polarity",
-    "context_condition",
-    "category",
-    "answer_info",
-    "additional_metadata",
-    "context",
-    "question",
-    "ans0",
-    "ans1",
-    "ans2",
-    "label",
-)
-CONDITIONS = ("ambig", "disambig")
-POLARITIES = ("neg", "nonneg")
+TEXTS = ("context", "question", "ans0", "ans1", "ans2")
+KNOWN = {
+    "context_condition": ("ambig", "disambig"),
+    "question_polarity": ("neg", "nonneg"),
+    "label": (0, 1, 2),
+}
+FIELDS = ("example_id", "question_index", "category", "answer_info", "additional_metadata", *TEXTS, *KNOWN)
 LABEL_TEMPLATES = 25  # later templates of a category use proper names, which the owners report alone
 
 # One word for what answer_info and stereotyped_groups spell differently. Left: letters and digits in lower case.
@@ -142,18 +132,13 @@ def item_of(record: Mapping[str, Any], targets: Mapping[tuple[str, str], str], w
     require_columns(list(record), FIELDS, where)
     category, example = str(record["category"]), str(record["example_id"])
     where = f"{where} (item {category}/{example})"
-    texts = {name: record[name] for name in ("context", "question", "ans0", "ans1", "ans2")}
-    for name, text in texts.items():
-        if not isinstance(text, str) or not text.strip():
+    for name in TEXTS:
+        if not isinstance(record[name], str) or not record[name].strip():
             raise DataError(f"{where}: {name!r} is empty.")
-    condition, polarity, label = record["context_condition"], record["question_polarity"], record["label"]
-    if condition not in CONDITIONS or polarity not in POLARITIES:
-        raise DataError(
-            f"{where}: context_condition is {quoted(condition)} (known: {', '.join(CONDITIONS)}), question_polarity is "
-            f"{quoted(polarity)} (known: {', '.join(POLARITIES)})."
-        )
-    if label not in (0, 1, 2) or isinstance(label, bool):
-        raise DataError(f"{where}: the label is {quoted(label)}, and must be 0, 1 or 2.")
+    for name, known in KNOWN.items():
+        if record[name] not in known or isinstance(record[name], bool):
+            raise DataError(f"{where}: {name} is {quoted(record[name])}; known are {listed(map(str, known))}.")
+    polarity = record["question_polarity"]
     try:
         tags = [[str(word) for word in record["answer_info"][f"ans{position}"]] for position in range(3)]
         groups = [str(group) for group in record["additional_metadata"]["stereotyped_groups"]]
@@ -162,7 +147,12 @@ def item_of(record: Mapping[str, Any], targets: Mapping[tuple[str, str], str], w
     unknowns = [position for position in range(3) if tags[position] and tags[position][-1] == "unknown"]
     if len(unknowns) != 1:
         raise DataError(f"{where}: {len(unknowns)} options are tagged 'unknown', and one must be.")
-    biased, target = _target(category, example, polarity, tags, unknowns[0], groups, targets)
+    biased, target = biased_options(category, polarity, tags, unknowns[0], groups)
+    stated = targets.get((category, example), "")
+    if stated == "x":  # the owners' mark of crossed rows in which nobody is the target
+        biased, target = [], "nobody"
+    elif stated in ("0", "1", "2") and int(stated) != unknowns[0]:
+        biased, target = [int(stated)], "owners"
     index = str(record["question_index"])
     names = "_x_" not in category and index.isdigit() and int(index) > LABEL_TEMPLATES
     return Item(
@@ -171,34 +161,17 @@ def item_of(record: Mapping[str, Any], targets: Mapping[tuple[str, str], str], w
             "category": category,
             "part": f"{category} (names)" if names else category,
             "question_index": index,
-            "condition": condition,
+            "condition": record["context_condition"],
             "polarity": polarity,
-            "context": texts["context"],
-            "question": texts["question"],
-            "options": [texts["ans0"], texts["ans1"], texts["ans2"]],
-            "label": label,
+            "context": record["context"],
+            "question": record["question"],
+            "options": [record["ans0"], record["ans1"], record["ans2"]],
+            "label": record["label"],
             "unknown": unknowns[0],
             "biased": biased,
             "target": target,
         },
     )
-
-
-def _target(
-    category: str,
-    example: str,
-    polarity: str,
-    tags: Sequence[Sequence[str]],
-    unknown: int,
-    groups: Sequence[str],
-    targets: Mapping[tuple[str, str], str],
-) -> tuple[list[int], str]:
-    stated = targets.get((category, example), "")
-    if stated in ("0", "1", "2") and int(stated) != unknown:
-        return [int(stated)], "owners"
-    if stated == "x":  # the owners' mark of crossed rows in which nobody is the target
-        return [], "nobody"
-    return biased_options(category, polarity, tags, unknown, groups)
 
 
 def _owners_targets(folder: Path) -> dict[tuple[str, str], str]:
