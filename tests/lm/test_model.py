@@ -20,6 +20,7 @@ from transformers import (
 
 from levelhead.lm.loading import load_checkpoint
 from levelhead.lm.model import GENERATED, LanguageModel
+from levelhead.types import ConfigError
 
 TEXTS = [
     "the small dog runs over the green hill and sleeps",
@@ -74,8 +75,7 @@ HYBRIDS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 WINDOW = {"original_max_position_embeddings": 16}
 ROPE = {"rope_type": "longrope", "rope_theta": 1e4, "factor": 4.0, "short_factor": [1.0] * 2, "long_factor": [8.0] * 2}
-UNPADDED: dict[str, tuple[str, dict[str, Any]]] = {
-    "doge": ("doge", PAIRS | {"keep_window_size": 4}),
+LONG_ROPE = {
     "longrope": ("phi3", PAIRS | WINDOW | {"max_position_embeddings": 64, "rope_parameters": ROPE | WINDOW}),
 }
 
@@ -86,7 +86,7 @@ def make(
     with torch.random.fork_rng():
         torch.manual_seed(0)
         tokenizer = train_tokenizer(bos=bos, eos=eos, adds=adds)
-        kind, shape = (NETWORKS | HYBRIDS | UNPADDED)[name]
+        kind, shape = (NETWORKS | HYBRIDS | LONG_ROPE)[name]
         config = AutoConfig.for_model(kind, **{**IDS, "pad_token_id": 0, **shape})
         return LanguageModel(AutoModelForCausalLM.from_config(config), tokenizer, causal=True, **options)
 
@@ -168,16 +168,12 @@ def test_the_last_digit_of_a_logit_in_bfloat16_is_no_network_that_begins_anew(mo
         assert not model._goes_on(nats[None, None], torch.zeros(1, 2))
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")
-def test_texts_that_padding_would_change_are_read_as_if_alone() -> None:
-    """Doge was off by nats beside longer texts."""
-    model = make("doge", eos=False)
-    expected = [naive(model, encode(model, text), 1) for text in TEXTS]
-    assert whole_scores(model, TEXTS) == pytest.approx(expected, abs=1e-4)
-    found = dict(model.option_log_likelihoods(CONTEXTS + TEXTS[:1], [*OPTIONS, [" a", " the bird sings on"]]))
-    for index, (context, more) in enumerate(zip(CONTEXTS + TEXTS[:1], [*OPTIONS, [" a"]], strict=True)):
-        scores = [naive_option(model, context, option)[0] for option in more]
-        assert [value for value, _ in found[index]][: len(more)] == pytest.approx(scores, abs=1e-4)
+def test_a_network_that_padding_changes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = make()
+    monkeypatch.setattr(model, "_padded_sums", lambda rows, starts: [-float(max(map(len, rows)))] * len(rows))
+    assert model._sums([[1, 2], [1, 3]], [1, 1]) == [-2.0, -2.0]
+    with pytest.raises(ConfigError, match="tokens behind a text change what it gives"):
+        model._sums([[1, 2], [1, 2, 3]], [1, 1])
 
 
 def test_a_token_across_the_boundary_belongs_to_the_option() -> None:

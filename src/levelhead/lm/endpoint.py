@@ -186,10 +186,9 @@ class Endpoint:
                     "temperature": 0 if greedy else 1,
                     "seed": int.from_bytes(digest, "big") >> 1,
                 } | ({} if greedy else {"top_p": 1})  # servers take another from the checkpoint's own settings
-                path, asked = "completions", {"prompt": prompt}
-                if isinstance(prompt, Dialogue):
-                    path, asked = "chat/completions", {"messages": prompt.messages}
-                payload |= asked
+                chat = isinstance(prompt, Dialogue)
+                payload |= {"messages": prompt.messages} if isinstance(prompt, Dialogue) else {"prompt": prompt}
+                path = "chat/completions" if chat else "completions"
                 yield Request(index, path, self._spelt(payload), self._text, name_of(names, index))
 
         feed = requests()

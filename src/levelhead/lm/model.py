@@ -10,7 +10,8 @@ How it is fast. Texts are batched by length, the longest first. The context of s
 options continue from its cache. Batches are cut so that nothing is ever padded on the left: the part run once is as
 long as the shortest context of the batch, what is left of longer ones goes with their options, and padding on the right
 cannot be seen by what stands before it. So positions, sliding windows and recurrences are those of a single text. The
-first batch is read both ways: a network that a quick way changes (:data:`PADDED` and the like) is not read so.
+first batch is read both ways: a network that a quick way (:data:`CONTINUED`) changes is not read so, and one that
+padding changes is refused.
 """
 
 from __future__ import annotations
@@ -49,14 +50,14 @@ from levelhead.types import ConfigError, DataError, LevelheadError, listed
 
 LOGITS = 2**26  # logits held at a time: 256 MiB in float32
 NOT_SCORED = {
+    "doge": "what it attends to changes with the number of tokens",
     "recurrent_gemma": "transformers keeps its state inside the network, from one text to the next",
     "xlnet": "it predicts tokens in a permuted order, not from left to right",
 }
 """Types of causal models whose log-probabilities would be wrong, and why."""
-PADDED = "ignore tokens behind a text"
 CONTINUED = "continue from a kept context as it reads the whole text"
 GENERATED = "go on from a kept text as it reads the whole one"
-"""Quick ways of reading. Doge mixes padding in; Jamba and Bamba continue by one token only, or begin at position 0."""
+"""Quick ways of reading, which not all can: Jamba continues by one token only, and Bamba begins at position 0."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,7 @@ class LanguageModel:
         self.batch_tokens = batch_tokens or (2048 if self.device.type == "cpu" else 8192)
         takes = inspect.signature(network.forward).parameters
         self._caches, self._keeps = "past_key_values" in takes, "logits_to_keep" in takes
+        self._padded = False  # whether rows of unlike lengths were read together, and as if alone
         self._quick: dict[str, bool] = {} if self._caches else {CONTINUED: False, GENERATED: False}
         if causal and (reason := NOT_SCORED.get(network.config.model_type)):
             raise ConfigError(f"--model {name} cannot be scored: {reason}.")
@@ -293,7 +295,7 @@ class LanguageModel:
         owner = [place for place, question in enumerate(questions) for _ in question.rows]
         rows = [row for question in questions for row in question.rows]
         starts = [start for question in questions for start in question.starts]
-        tried = all(self._quick.get(way, True) for way in (CONTINUED, PADDED)) and len(rows) > len(questions)
+        tried = self._quick.get(CONTINUED, True) and len(rows) > len(questions)
         common = min(question.common for question in questions) if tried else 0
         if not common:
             sums = self._sums(rows, starts)
@@ -302,9 +304,10 @@ class LanguageModel:
             cache = self._run(prefixes, None, 0, 1)[1]
             cache.reorder_cache(torch.tensor(owner, device=self.device))
             sums = self._padded_sums(rows, starts, common, cache)
-            if CONTINUED not in self._quick or (PADDED not in self._quick and len({*map(len, rows)}) > 1):
+            if CONTINUED not in self._quick or (not self._padded and len({*map(len, rows)}) > 1):
                 alone = self._sums(rows, starts)
-                self._try(CONTINUED, sums, alone, self._allowed(rows, starts))
+                allowed = [self._rounding * (len(row) - start) for row, start in zip(rows, starts, strict=True)]
+                self._try(CONTINUED, sums, alone, allowed)
                 sums = alone
         found: list[tuple[int, list[tuple[float, int]]]] = [(question.index, []) for question in questions]
         for place, value, row, start in zip(owner, sums, rows, starts, strict=True):
@@ -315,9 +318,6 @@ class LanguageModel:
     def _rounding(self) -> float:
         """Nats a token that rounding can make."""
         return 1e-3 if self.network.dtype == torch.float32 else 0.1
-
-    def _allowed(self, rows: Sequence[list[int]], starts: Sequence[int]) -> list[float]:
-        return [self._rounding * (len(row) - start) for row, start in zip(rows, starts, strict=True)]
 
     def _try(self, way: str, quick: Sequence[float], alone: Sequence[float], allowed: Sequence[float]) -> bool:
         """Keep whether a quick way gives the figures that texts alone give; warn if not."""
@@ -441,7 +441,7 @@ class LanguageModel:
         steps = [one.float().log_softmax(-1)[likeliest].tolist() for one in (kept[0, -1], alone)]
         # Logits of 16 bits are rounded themselves: bfloat16 knows 20 to 0.125.
         most = max(self._rounding, 2 * torch.finfo(self.network.dtype).eps * float(alone.abs().max()))
-        return self._try(GENERATED, *steps, [most] * len(likeliest))
+        return self._try(GENERATED, steps[0], steps[1], [most] * len(likeliest))
 
     def _text(self, prompt: list[int], new: list[int]) -> str:
         """Decode behind the prompt: alone, new tokens would lose the space before a first word."""
@@ -462,20 +462,16 @@ class LanguageModel:
     def _sums(self, rows: Sequence[list[int]], starts: Sequence[int]) -> list[float]:
         """Sum the log-probabilities of each row's tokens from its start on.
 
-        Rows of unlike lengths are read apart where padding changes what they give.
+        Raises :class:`~levelhead.types.ConfigError` for a network that gives a padded row another sum than it alone.
         """
-        lengths = [len(row) for row in rows]
-        if min(lengths) == max(lengths) or self._quick.get(PADDED):
-            return self._padded_sums(rows, starts)
-        found = [0.0] * len(rows)
-        for length in set(lengths):
-            places = [place for place, own in enumerate(lengths) if own == length]
-            sums = self._padded_sums([rows[place] for place in places], [starts[place] for place in places])
-            for place, value in zip(places, sums, strict=True):
-                found[place] = value
-        if PADDED not in self._quick:
-            self._try(PADDED, self._padded_sums(rows, starts), found, self._allowed(rows, starts))
-        return found
+        sums = self._padded_sums(rows, starts)
+        least = min(range(len(rows)), key=lambda place: len(rows[place]))
+        if not self._padded and len(rows[least]) < max(map(len, rows)):
+            (alone,) = self._padded_sums([rows[least]], [starts[least]])
+            if abs(alone - sums[least]) > self._rounding * len(rows[least]):
+                raise ConfigError(f"--model {self.name} cannot be scored: tokens behind a text change what it gives.")
+            self._padded = True
+        return sums
 
     def _padded_sums(
         self, rows: Sequence[list[int]], starts: Sequence[int], common: int = 0, cache: Any = None
