@@ -116,9 +116,9 @@ def pair_gaps(model: nn.Module, tokenizer: Any, triplets: Sequence[Triplet], bat
             )
             for first, row in enumerate(rows):
                 second = count + first
-                got = (received[at, : lengths[at]] for at in (first, second))
-                read = (batch.input_ids[at, : lengths[at]].tolist() for at in (first, second))
-                gaps, bearing = token_gaps(*got, *read)
+                got = [received[at, : lengths[at]] for at in (first, second)]
+                read = [batch.input_ids[at, : lengths[at]].tolist() for at in (first, second)]
+                gaps, bearing = token_gaps(got[0], got[1], read[0], read[1])
                 entropy = (entropies[first] + entropies[second]) / 2
                 found[row] = PairGaps(gaps, bearing, entropy, costs[second] - costs[first])
     return [found[row] for row in range(len(triplets))]

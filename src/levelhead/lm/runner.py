@@ -85,7 +85,7 @@ def run_benchmark(
                 answers[answer.id] = Answer(answer.id, content)
                 advance()
     scores = benchmark.score(items, [answers[item.id] for item in items if item.id in answers])
-    notes, measured = [*scores.notes], {"items": len(items), "asked": len(missing)}
+    notes, measured = [*scores.notes], dict[str, Any](items=len(items), asked=len(missing))
     about = {"model": header["name"], "fingerprint": header["model"], "options": options_of(benchmark), "limit": limit}
     about |= {"version": __version__, "date": datetime.datetime.now(datetime.UTC).date().isoformat()}
     about |= getattr(model, "told", {}) | recorded_class(benchmark)

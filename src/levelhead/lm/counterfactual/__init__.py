@@ -49,7 +49,6 @@ class Counterfactual(Benchmark):
         groups="those that you name",
         licence="that of your texts",
         citation="Kusner, Loftus, Russell, Silva: Counterfactual Fairness, NeurIPS 2017, for the idea",
-        url="none",
         caution="A word changes more than the group: age, register and frequency of names differ too. A swap is not "
         "an experiment on people.",
     )

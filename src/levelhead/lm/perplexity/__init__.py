@@ -61,8 +61,6 @@ class Perplexity(Benchmark):
         task="foresee each token of a document from those before it",
         groups="none: it measures the use of a model, not its bias",
         licence="that of the text which the user names",
-        citation="none",
-        url="none",
         caution="A text that the model was trained on says nothing. Perplexities per token of two tokenizers cannot be "
         "compared; bits per byte can.",
     )
