@@ -213,6 +213,13 @@ def test_it_starts_with_the_finding(page: dict[str, Any], seen: Reader) -> None:
     assert seen.all("time")[0].text == "2026-01-02"
 
 
+def test_a_chart_stands_before_at_most_four_folds(page: dict[str, Any], html: str) -> None:
+    assert html.count("<details") <= 4
+    assert page["chart"]
+    assert html.index('class="chart"' if page["chart"][0]["type"] == "panels" else "<figure") < html.index("<details")
+    assert all(one.strip() for one in (page["sure"][at]["answer"] for at in range(3)))
+
+
 def test_headings_go_down_a_step_at_a_time(seen: Reader) -> None:
     levels = [int(one.tag[1]) for one in seen.all("h1", "h2", "h3", "h4", "h5", "h6")]
     assert levels[0] == 1

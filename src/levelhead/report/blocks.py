@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from levelhead.report.text import LONGEST_SENTENCE, Record, estimate_from_dict, interval, number, short, span
+from levelhead.report.text import LONGEST_SENTENCE, Record, estimate_from_dict, interval, number, short
 from levelhead.report.text import digits as of_any_unit
 from levelhead.types import Estimate
 
@@ -42,7 +42,7 @@ def no_cell() -> Record:
 
 def figure_cell(
     found: Estimate | Record,
-    digits: int | None = 1,
+    digits: int = 1,
     *,
     scale: float = 100,
     signed: bool = False,
@@ -51,14 +51,11 @@ def figure_cell(
 ) -> Record:
     """Return a figure, or its JSON, with its interval below, or why it is undefined; a fraction is shown in percent.
 
-    ``digits``: behind the point; None: as many as a figure of any unit needs, which is not scaled. ``more`` is a line
-    below, and ``mark`` stands beside the figure.
+    ``digits``: behind the point. ``more`` is a line below, and ``mark`` stands beside the figure.
     """
     one = found if isinstance(found, Estimate) else estimate_from_dict(found)
     if not one.defined:
         return undefined_cell(one.reason)
-    if digits is None:
-        return cell(of_any_unit(one.value), span(one) or "no interval", more, mark=mark)
     value, low, high = (scale * each for each in (one.value, one.low, one.high))
     ends = interval(low, high, digits, signed=signed) or "no interval"
     return cell(number(value, digits, signed=signed), ends, more, mark=mark)

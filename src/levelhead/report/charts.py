@@ -79,7 +79,7 @@ def chart(
     panels = [_panel(figure, shown, record, each) for figure in figures]
     lines = [line for one in panels for line in one["rows"]]
     told = [f"Lines are {100 * (record.get('level') or 0.95):g}% intervals."]
-    told += ["Sorted by the first panel."] * (each != "score")
+    told += ["Sorted by the first panel."] * (each in ("group", "variant"))
     told += [record["drawn"]] if "drawn" in record else []
     told += ["Hollow marks are inconclusive, which does not mean equal."] * any(line.get("hollow") for line in lines)
     told += ["Broken lines are bounds."] * any(line.get("wide") for line in lines)

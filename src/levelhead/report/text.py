@@ -70,12 +70,6 @@ def digits(value: float) -> str:
     return text.lstrip("-") if not text.strip("-0.,") else text.replace("-", "−")
 
 
-def span(figure: Estimate) -> str:
-    """Return the interval of a figure of any unit; empty if it has none."""
-    bounded = figure.defined and not (math.isnan(figure.low) or math.isnan(figure.high))
-    return f"[{digits(figure.low)}, {digits(figure.high)}]" if bounded else ""
-
-
 def estimate_from_dict(record: Record) -> Estimate:
     """Return the figure that :func:`levelhead.metrics.estimate_to_dict` wrote; null is NaN."""
     value, low, high = (math.nan if record.get(key) is None else float(record[key]) for key in ("value", "low", "high"))
