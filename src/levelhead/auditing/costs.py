@@ -59,7 +59,7 @@ class Costs(Told, Answer):
                     said.append(
                         f"By {printable(name)}, errors cost {digits(one.cost.value)} a row of "
                         f"{named_group(name, group_name(group))}, {digits(abs(one.difference.value))} {more} than of "
-                        f"{named_group(name, column.reference)} (interval {digits(ends[0])} to {digits(ends[1])})."
+                        f"{named_group(name, str(column.reference))} (interval {digits(ends[0])} to {digits(ends[1])})."
                     )
         if not said and len(empty) < len(named):
             said.append("No group’s error cost differs measurably from that of its reference.")

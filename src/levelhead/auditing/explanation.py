@@ -145,7 +145,7 @@ def _lead(column: str, pair: ExplainedPair, pairs: int) -> Lead:
 
 def _sentences(pair: ExplainedPair, groups: Mapping[str, ExplainedGroup], positive: str) -> list[str]:
     """Say in plain words what a pair's figures mean."""
-    (first, second), said = (groups[name] for name in pair.groups), []
+    (first, second), said = (groups[name] for name in pair.groups), list[str]()
     if pair.rest.excludes_zero:
         said[:0] = [
             f"The formula does not fit these scores: it predicts a gap of {_points(pair.predicted)}; the rest, "

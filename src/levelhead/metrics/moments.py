@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +35,7 @@ class Moments:
     @classmethod
     def of(
         cls,
-        codes: NDArray[np.int64],
+        codes: NDArray[np.integer[Any]],
         groups: int,
         values: Sequence[FloatArray],
         count: NDArray[np.int64] | None = None,

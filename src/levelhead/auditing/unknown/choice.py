@@ -182,8 +182,8 @@ def _labelled(name: str, cells: Cells, known: Known, options: AuditOptions) -> I
     return IndirectPart("labelled subset", SAMPLE, gaps, rests, refused, helped, level=options.level)
 
 
-def _named(group: str) -> str:
-    return named_group("group", group)
+def _named(group: Hashable) -> str:
+    return named_group("group", str(group))
 
 
 def _labelled_rows(cells: Cells) -> str:
