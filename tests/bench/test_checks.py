@@ -258,4 +258,4 @@ def test_ctrl_c_stops_the_runs_and_says_how_to_go_on(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert "Stopped: 0 of 2 runs are done." in printed
     assert "Running, kept up to their last checkpoint: erm, seed 0." in printed
-    assert "To resume: levelhead compare out --resume" in printed
+    assert "To resume: levelhead compare" in printed

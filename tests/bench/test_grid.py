@@ -227,7 +227,7 @@ def test_an_unexpected_error_leaves_its_traceback_beside_the_run(
     assert "line 1, in <module>" in file.read_text()
     printed = said(capsys)
     assert f"ZeroDivisionError: here (where: {file})" in printed
-    assert "To try these again: levelhead compare runs --resume" in printed
+    assert "To try these again: levelhead compare --recipe base.yaml" in printed
 
 
 def test_a_mistake_is_one_line_of_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -344,16 +344,6 @@ def test_what_contradicts_a_folder_that_is_resumed_leaves_it_as_it_is(compared: 
     before = (compared / "grid.yaml").read_text()
     assert run("compare", "--resume", ".", "--methods", "dro", "--set", "train.epochs=3") == 2
     assert (compared / "grid.yaml").read_text() == before
-
-
-def test_the_command_that_resumes_names_the_folder_of_the_data(compared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    grid, shown = compared / "again.yaml", []
-    grid.write_text(yaml.safe_dump({"base": BASE, "rows": {"erm": {"method.name": "erm"}}}))
-    monkeypatch.setattr("levelhead.bench.running.run_all", lambda *_, again, **options: shown.append(again) or 0)
-    assert run("compare", grid, "--data-root", "root of data", "--out", "out") == 0
-    assert shown == ["levelhead compare out --resume --data-root 'root of data'"]
-    assert run("compare", "out", "--resume", "--data-root", "root of data") == 0
-    assert shown[0] == shown[1]
 
 
 def test_unfinished_runs_are_left_out_of_a_table_that_says_so(finished: Path, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -89,14 +88,14 @@ def compare_command(
     options = [*(options or ())]
     if few_groups is not None:
         options.append(f"method.rows={few_groups}")
-    from levelhead.bench.grid import GRID, comparison_grid, read_grid
+    from levelhead.bench.grid import GRID, comparison_grid, parse_seeds, read_grid
 
     folder, begun = _folders(grid, out, resume, data or str(recipe))
     check_outputs({"--html": html_file}, folders={"--out": folder}, inputs=[recipe], runs=[folder])
     chosen: list[int] | None = None
     if grid is not None and begun is None:
         named = {"--data": data, "--recipe": recipe, "--methods": methods, "--try": options or None}
-        plan, chosen = _grid_of_file(grid, named, folds), _seeds(seeds)
+        plan, chosen = _grid_of_file(grid, named, folds), None if seeds is None else parse_seeds(seeds)
     else:
         if only:
             raise ConfigError("--row selects variants of a GRID: name one, or use --methods.")
@@ -146,12 +145,6 @@ def _grid_of_file(grid: str, named: Mapping[str, object], folds: int | None) -> 
         raise ConfigError(f"The grid {quoted(grid)} defines the comparison: remove {', '.join(given)}.")
     plan = read_grid(grid)
     return plan if folds is None else replace(plan, folds=folds)
-
-
-def _seeds(text: str | None) -> list[int] | None:
-    from levelhead.bench.grid import parse_seeds
-
-    return None if text is None else parse_seeds(text)
 
 
 def demo_command(
@@ -204,13 +197,7 @@ def run_comparison(
             show_plan(cells, Path(place), workers=workers, console=Terminal(), min_count=min_count)
         return
     remember(plan, folder)
-    parts = ["levelhead", "compare", str(folder), "--resume", *["--workers", str(workers)] * (workers > 1)]
-    parts += [*["--ray", str(ray)] * (ray is not None), *["--html", str(html_file)] * (html_file is not None)]
-    root = options["data_root"]
-    parts += ["--data-root", str(root)] * (root is not None)
-    parts += ["--min-count", str(min_count)] * (min_count != 10)
-    part_of_grid = rows is not None or seeds is not None or options["settings"]
-    again = (command_line() or "the same command") if part_of_grid else shlex.join(parts)
+    again = command_line() or "the same command"
     console = Terminal()
     if status := run_all(cells, folder, workers=workers, ray=ray, console=console, again=again):
         raise typer.Exit(status)

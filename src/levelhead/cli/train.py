@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import time
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -35,11 +34,8 @@ from levelhead.cli.options import (  # fmt: skip
     run_join,
 )
 from levelhead.storage import check_outputs
-from levelhead.terminal import Progress, Terminal, spent
+from levelhead.terminal import Terminal
 from levelhead.types import ConfigError
-
-TIMED_STEPS = 20
-"""Steps of a stage from which its time is predicted."""
 
 
 class Energy(StrEnum):
@@ -77,9 +73,7 @@ def train_command(
     console.quiet = os.environ.get("RANK", "0") != "0"  # of several processes one speaks
     try:
         with training_progress(console) as progress:
-            metrics = train_run(
-                experiment, folder, resume=resume, progress=_foretold(progress, console), energy=energy.value
-            )
+            metrics = train_run(experiment, folder, resume=resume, progress=progress, energy=energy.value)
     except KeyboardInterrupt:
         console.print(f"\nStopped. Resume with the same command and --resume; the run is in {folder}.")
         raise typer.Exit(130) from None
@@ -95,23 +89,6 @@ def train_command(
         )
     else:
         tell(console, f"levelhead evaluate {shlex.quote(str(folder))} --split test")
-
-
-def _foretold(progress: Progress, console: Terminal) -> Progress:
-    """Return a function that reports progress, and says once a stage how long it will take, from its first steps."""
-    began: dict[str, tuple[int, float]] = {}
-    said: set[str] = set()
-
-    def report(stage: str, done: int, total: int, text: str) -> None:
-        progress(stage, done, total, text)
-        first, since = began.setdefault(stage, (done, time.monotonic()))
-        if stage not in said and done - first == TIMED_STEPS:
-            said.add(stage)
-            left = (total - done) * (time.monotonic() - since) / TIMED_STEPS
-            if left >= 60:
-                console.print(f"{stage}: about {spent(left)} left, at the pace of the first steps", markup=False)
-
-    return report
 
 
 def _last_was_best(metrics: dict[str, Any]) -> bool:

@@ -27,7 +27,7 @@ from levelhead.arrays import as_decimals, as_printed, check_path, values_of
 from levelhead.csv_form import Form, check_quotes, form_of, suffix_of
 from levelhead.extras import explained
 from levelhead.spelling import shape_of
-from levelhead.tables.columns import Column, FloatArray, numbers_of_column
+from levelhead.tables.columns import Column, FloatArray, numbers_of_column, occurring
 from levelhead.tables.source import Batch, Source, Wanted
 from levelhead.types import ConfigError, DataError, LevelheadError, printable, quoted, require_columns
 
@@ -617,15 +617,8 @@ def _close_numbers(column: pyarrow.Array) -> Column | None:
     low, high = ends["min"].as_py(), ends["max"].as_py()
     if high - low >= SMALL_RANGE or max(-low, high) >= 1 << 62:
         return None
-    codes = column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
-    codes = codes - low if low else codes
-    values: list[Hashable] = list(range(low, high + 1))
-    if len(values) > 2:  # with two, both occur
-        rows = np.bincount(codes, minlength=len(values))
-        if not rows.all():
-            codes = (np.cumsum(rows > 0) - 1)[codes]
-            values = [value for value, count in zip(values, rows.tolist(), strict=True) if count]
-    return codes, values
+    codes = column.to_numpy(zero_copy_only=False).astype(np.int64) - low
+    return occurring((codes, list(range(low, high + 1))))[:2]
 
 
 def _missing_rows(column: Column) -> NDArray[np.int64]:
