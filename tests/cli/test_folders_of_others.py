@@ -41,7 +41,6 @@ OF_RUNS = [
     "evaluate {0}",
     "evaluate {0} --set data.file=other.csv --out {0}",
     "report {0} --card",
-    "report {0} --card --print",
     "report {0} --html page.html",
     "table {0}",
     "predict {0} rows.csv --out new.csv",

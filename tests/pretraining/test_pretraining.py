@@ -459,7 +459,7 @@ def test_table_5(name: str, tmp_path: Path) -> None:
 
 
 def test_a_data_set_gives_its_pictures(tmp_path: Path) -> None:
-    data, config = load_pretraining(None, ["train.epochs=3"], data="celeba64_attractive", data_root=tmp_path, seed=4)
+    data, config = load_pretraining(None, ["train.epochs=3", "seed=4"], data="celeba64_attractive", data_root=tmp_path)
     assert (data.root, type(data)) == (tmp_path, DATASETS["celeba64"])
     assert (config.train.epochs, config.seed) == (3, 4)
     data, config = load_pretraining("portraits_mae", data="utkface64")

@@ -117,7 +117,7 @@ table faces --tune val_loss
 figure qk theirs/mine --dimension 1 --token 2 --out q.svg
 figure attention theirs/mine --out a.svg
 report theirs/mine --html r.html --card
-report theirs/seeing --card --print
+report theirs/seeing --card
 report faces/mine --card --html r.html
 report faces --html r.html
 report theirs/mine/evaluation-test.json --html r.html

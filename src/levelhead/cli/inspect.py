@@ -32,7 +32,6 @@ def inspect_command(
     permutations: Annotated[
         int, typer.Option(help="Permutations of the groups, for p-values: at least 19, with several runs at least 39.")
     ] = 200,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of all random draws.")] = 0,
     data_root: DataRoot = None,
     json_file: FiguresFile = None,
     html_file: HtmlFile = None,
@@ -57,7 +56,6 @@ def inspect_command(
             pair=pair,
             max_rows=max_rows,
             permutations=permutations,
-            seed=seed,
             progress=progress,
         )
     finish(result, json_file, html_file, source=runs[0].resolve().name)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from levelhead.cli.options import DataRoot, Resume, Seed, Settings
+from levelhead.cli.options import DataRoot, Resume, Settings
 from levelhead.storage import check_outputs
 from levelhead.terminal import Terminal
 
@@ -24,7 +24,6 @@ def pretrain_command(
     ] = None,
     data: Annotated[str | None, typer.Option(help="Data set with the pictures, e.g. celeba64_attractive.")] = None,
     data_root: DataRoot = None,
-    seed: Seed = None,
     settings: Settings = None,
     resume: Resume = False,
 ) -> None:
@@ -40,7 +39,7 @@ def pretrain_command(
     from levelhead.pretraining import load_pretraining, pretrain
     from levelhead.terminal import training_progress
 
-    pictures, config = load_pretraining(recipe, settings or (), data=data, data_root=data_root, seed=seed)
+    pictures, config = load_pretraining(recipe, settings or (), data=data, data_root=data_root)
     console = Terminal()
     try:
         with training_progress(console) as progress:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -33,7 +32,6 @@ def report_command(
             "--card", help="Write the model card of a run into its model folder, ready for the Hugging Face Hub."
         ),
     ] = False,
-    show: Annotated[bool, typer.Option("--print", help="With --card: print the card instead of writing it.")] = False,
 ) -> None:
     """Write one standalone HTML page for a run, a comparison, an audit, or language models.
 
@@ -45,13 +43,14 @@ def report_command(
 
     Example: levelhead report runs/utkface64 --html page.html
     """
-    if show and not card:
-        raise ConfigError("--print prints a model card: give --card as well.")
     if html_file is None and not card:
         raise ConfigError("Choose an output: --html FILE for a page, or --card for a run's model card.")
     check_outputs({"--html": html_file}, inputs=[source], runs=[source])
     if card:
-        _write_card(source, show)
+        from levelhead.runs.card import CARD, write_card
+
+        check_outputs({"The card": source / CARD})
+        Terminal().print(f"Wrote {write_card(source)}", markup=False, soft_wrap=True)
     if html_file is None:
         return
     from levelhead.report.page import recorded_command, write_page
@@ -61,17 +60,6 @@ def report_command(
     console = Terminal()
     console.print(page["finding"], markup=False)
     console.print(f"Wrote {html_file}", markup=False, soft_wrap=True)
-
-
-def _write_card(run: Path, show: bool) -> None:
-    """Write the model card of a run into its model folder, or print it."""
-    from levelhead.runs.card import CARD, model_card, write_card
-
-    if show:
-        sys.stdout.write(model_card(run))
-    else:
-        check_outputs({"The card": run / CARD})
-        Terminal().print(f"Wrote {write_card(run)}", markup=False, soft_wrap=True)
 
 
 PAGES = {

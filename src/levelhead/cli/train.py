@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -38,13 +37,6 @@ from levelhead.terminal import Terminal
 from levelhead.types import ConfigError
 
 
-class Energy(StrEnum):
-    """The ways to measure energy."""
-
-    counter = "counter"
-    off = "off"
-
-
 def train_command(
     recipe: Recipe,
     data_root: DataRoot = None,
@@ -52,9 +44,6 @@ def train_command(
     settings: Settings = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run. Default: runs/RECIPE-seedN.")] = None,
     resume: Resume = False,
-    energy: Annotated[
-        Energy, typer.Option(help="How to measure a GPU's energy: its counter, or off.")
-    ] = Energy.counter,
 ) -> None:
     """Train one recipe with one seed into a run folder.
 
@@ -73,7 +62,7 @@ def train_command(
     console.quiet = os.environ.get("RANK", "0") != "0"  # of several processes one speaks
     try:
         with training_progress(console) as progress:
-            metrics = train_run(experiment, folder, resume=resume, progress=progress, energy=energy.value)
+            metrics = train_run(experiment, folder, resume=resume, progress=progress)
     except KeyboardInterrupt:
         console.print(f"\nStopped. Resume with the same command and --resume; the run is in {folder}.")
         raise typer.Exit(130) from None

@@ -164,7 +164,6 @@ def load_pretraining(
     *,
     data: str | None = None,
     data_root: Path | None = None,
-    seed: int | None = None,
 ) -> tuple[DataSet, PretrainConfig]:
     """Read a pretraining recipe: a path, or a name in ``recipes/pretraining``. ``settings`` override its keys.
 
@@ -180,8 +179,6 @@ def load_pretraining(
         raise ConfigError("Say which pictures: a RECIPE, --data with a data set, or --set data.name=NAME.")
     if data_root is not None:
         content = assign(content, "data.root", str(data_root))
-    if seed is not None:
-        content = content | {"seed": seed}
     check_seed(content.get("seed", 0))  # before true becomes 1
     rest = {key: value for key, value in content.items() if key != "data"}
     known = ("data", "model", "train", "seed")
