@@ -134,9 +134,12 @@ class Task:
 
 
 def tasks_of(
-    name: str, run: Path, data_root: Path | None, others: bool, views: bool = True
+    name: str, run: Path, data_root: Path | None, others: bool, ladder: bool = True
 ) -> Iterator[tuple[Task, bool]]:
-    """Yield every task of a network, and whether it is refitted, not explained alone; ``views`` as ``colour`` needs."""
+    """Yield every task of a network, and whether it is refitted, not explained alone.
+
+    Without ``ladder``, no colours are read, and attributes that the ladder refits are left out.
+    """
     refitting = Refitting(run, data_root)
     data, seed = refitting.run.experiment.data, refitting.run.experiment.seed
     columns = {split: _columns(refitting, split) for split in SPLITS}
@@ -146,7 +149,7 @@ def tasks_of(
         for split in (SPLITS if others or knows else SPLITS[1:])
     }
     people = np.unique(columns["train"]["celeb_id"], return_inverse=True)[1] if knows else None
-    seen = {split: colours(refitting, split) for split in SPLITS[:2]} if views else {}
+    seen = {split: colours(refitting, split) for split in SPLITS[:2]} if ladder else {}
     own = _splits(refitting, features, columns)
     held = HeldOut.of(
         refitting.model,
@@ -157,7 +160,7 @@ def tasks_of(
     )
     target = str(getattr(data, "target", name))
     rows = people if people is None else PeopleRows(features["train"], _labels(refitting, "train"), people)
-    colour = score(fitted(seen["train"], _labels(refitting, "train")), seen["validation"]) if views else None
+    colour = score(fitted(seen["train"], _labels(refitting, "train")), seen["validation"]) if ladder else None
     yield Task(target, f"{name}, its own", seed, (held.weight, held.bias), *own, rows, colour), True
     if not others:
         return
@@ -169,15 +172,13 @@ def tasks_of(
         and min(np.bincount(2 * columns["test"][attribute] + male, minlength=4)) >= LEAST
     ]
     chosen = set(sorted(eligible, key=lambda text: hashlib.sha256(text.encode()).hexdigest())[:CHOSEN])
-    for attribute in eligible:
+    for attribute in (each for each in eligible if ladder or each not in chosen):
         labels = {split: columns[split][attribute] for split in features}
         layer = fitted(features["train"], labels["train"])
         layer = at_rate(layer, features["validation"], float(labels["validation"].mean()))
         splits = [replace(split, labels=labels[key]) for key, split in zip(("validation", "test"), own, strict=True)]
         rows = people if people is None else PeopleRows(features["train"], labels["train"], people)
-        colour = (
-            score(fitted(seen["train"], labels["train"]), seen["validation"]) if views and attribute in chosen else None
-        )
+        colour = score(fitted(seen["train"], labels["train"]), seen["validation"]) if attribute in chosen else None
         yield Task(attribute, name, seed, layer, *splits, rows, colour), attribute in chosen
 
 

@@ -166,7 +166,7 @@ def signs(task: Task) -> dict[str, float]:
 
 def measured(run: Path, data_root: Path | None) -> dict[str, Any]:
     """Return a network's candidates, and its changes: first the measured one, then replicates of people."""
-    ((task, _),) = tasks_of(run.name, run, data_root, others=False, views=False)
+    ((task, _),) = tasks_of(run.name, run, data_root, others=False, ladder=False)
     refitting = Refitting(run, data_root)
     columns = _columns(refitting, "train")
     others = np.stack([columns[name] for name in OTHERS if name != task.name], 1).astype(float)

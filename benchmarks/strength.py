@@ -15,12 +15,13 @@ divided by mean, median over heads and directions), among those whose mean fall 
 
 What do new people lose, whose threshold cannot be matched? ``--closing`` refits on all validation rows, and counts the
 fall on the test rows, which are of other people, for ten draws of 200 told groups and ten random directions. Written
-down before it was run, with the same heads: the refit ends by the calibration that ships ("calibration"), by none
-("none"), or by the offset that leaves the share of positive validation rows as it was ("share"); a fourth stops where
-the expected fall plus 1.645 of its standard errors is above the budget, and then calibrates ("limit"). Beside these
-stands the fall at an unchanged share of the test rows ("unchanged"): the part that no closing can take away. A rule is
-kept if the mean fall over heads is within the budget for both directions; of several, the one above the budget on the
-fewest pairs of head and direction; of equals, the one that ships. If none is kept, the budget is told as what it is.
+down before it was run, with the same heads, each calibrated first as a trained network is: the refit ends by the
+calibration that ships ("calibration"), by none ("none"), or by the offset that leaves the share of positive validation
+rows as it was ("share"); a fourth stops where the expected fall plus 1.645 of its standard errors is above the budget,
+and then calibrates ("limit"). Beside these stands the fall at an unchanged share of the test rows ("unchanged"): the
+part that no closing can take away. A rule is kept if the mean fall over heads is within the budget for both
+directions; of several, the one above the budget on the fewest pairs of head and direction; of equals, the one that
+ships. If none is kept, the budget is told as what it is.
 """
 
 from __future__ import annotations
@@ -114,8 +115,8 @@ def cautious(held: HeldOut, change: FloatArray) -> float:
 
 def closings(task: Task) -> Iterator[tuple[str, str, float]]:
     """Yield direction, closing, and the fall of accuracy on the test rows."""
-    held, test = task.held, task.test
-    plain = score(task.layer, test.features)
+    first, test = calibrated(task.held, task.layer), task.test
+    held, plain = replace(task.held, weight=first[0], bias=first[1]), score(first, test.features)
     mean, scale = standardized(held)
     standard, centred = (held.features - mean) / scale, held.logits - held.logits.mean(1, keepdims=True)
     for draw in range(DRAWS):
@@ -186,8 +187,8 @@ def heads(networks: list[str], data_root: Path | None) -> Iterator[Task]:
     """Yield the heads that no verdict rests on."""
     for text in networks:
         name, _, run = text.partition("=")
-        for number, (task, in_ladder) in enumerate(tasks_of(name, Path(run), data_root, others=True, views=False)):
-            if not in_ladder and number > 0:  # the first is the network's own task
+        for task, in_ladder in tasks_of(name, Path(run), data_root, others=True, ladder=False):
+            if not in_ladder:  # the network's own task is
                 print(f"{task.name}, seed {task.seed}", flush=True)
                 yield task
 
