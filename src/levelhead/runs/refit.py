@@ -86,7 +86,7 @@ class Refitting:
         if file.exists():
             with contextlib.suppress(DataError):  # cut short: they are computed again
                 tensors, about = load_tensors(file)
-                if about.get("key") == key:
+                if about.keys() == {"key", "seconds"} and about["key"] == key:
                     return tensors["features"], float(about["seconds"])
         parts: list[Tensor] = []
         began = time.monotonic()
