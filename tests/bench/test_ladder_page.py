@@ -40,6 +40,17 @@ def test_the_sentences_before_the_table_say_what_the_table_says() -> None:
         found = {"share": share.strip("-+%"), "over": over.strip("-"), "smaller": smaller.split(" / ")[0]}
         assert words.format(**found, decided=decided) in page, name
     assert f"Each of {read_json(RESULT)['settings_tried']} variants per task was stopped" in page
+    few, ids = (beyond_budget(name) for name in ("few-label, 200 rows", "identities"))
+    assert f"lost more than half a point on {few[0]} of 15 tasks, identities on {ids[0]} of 14" in page
+    assert f"though decidedly on {few[1]} and {ids[1]}" in page
+
+
+def beyond_budget(name: str) -> tuple[int, int]:
+    """Return on how many tasks a variant loses more accuracy than the budget, and on how many its interval says so."""
+    tasks = read_json(RESULT)["tasks"].values()
+    found = [one for task in tasks for one in task["variants"] if one["within_budget"] and one["name"] == name]
+    lost, sure = (sum(one["accuracy"][end] < -ladder.BUDGET for one in found) for end in ("value", "high"))
+    return lost, sure
 
 
 def test_the_tasks_are_those_of_the_rule() -> None:
