@@ -51,11 +51,11 @@ def _say_homeless() -> None:
 
 
 @contextlib.contextmanager
-def alone(path: Path, waiting: str | None = None) -> Iterator[BinaryIO]:
+def alone(path: Path, waiting: str) -> Iterator[BinaryIO]:
     """Open ``path``, made if it is absent, and hold it for this process; at the end it is deleted, if still there.
 
     The lock goes with the process, also when it is killed. If another process holds it, ``waiting`` is printed and
-    the end of that awaited; without such a text, BlockingIOError is raised.
+    the end of that awaited.
     """
     while True:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -63,8 +63,6 @@ def alone(path: Path, waiting: str | None = None) -> Iterator[BinaryIO]:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                if waiting is None:
-                    raise
                 Terminal(stderr=True).print(waiting)
                 fcntl.flock(file, fcntl.LOCK_EX)
             # Whoever held it has renamed or deleted the file that was waited for: begin again with a new one.

@@ -93,5 +93,5 @@ def hash_lengths(lengths: Tensor) -> str:
 
 
 def lock_of(place: Path) -> Path:
-    """Return the file that a process holds while it builds or deletes the features of a folder."""
-    return place.with_name(f"{place.name.removesuffix(BUILDING)}.lock")
+    """Return the file that a process holds while it builds the features of a folder."""
+    return place.with_name(f"{place.name}.lock")
