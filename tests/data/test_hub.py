@@ -70,18 +70,6 @@ def test_training_opens_pictures_or_texts_and_the_target_alone(tmp_path: Path, o
     assert set(opened) == {"text", "label"}
 
 
-def test_an_absent_sensitive_column_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    data = Hub(root=write(tmp_path), path="pets", sensitive=("age", "sex"))
-    data.check()
-    assert [record.message for record in caplog.records if record.name.startswith("levelhead")] == [
-        "pets has no column 'sex' (data.sensitive): training does not need it, evaluation does."
-    ]
-    unnamed = replace(data, sensitive=())
-    unnamed.check()
-    assert unnamed.groups("test") == ()
-    assert list(unnamed.ids("test")) == [str(row) for row in range(ROWS)]
-
-
 def test_the_library_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(ConfigError, match=r"pip install 'levelhead\[hub\]'"):
@@ -120,25 +108,6 @@ def test_texts_and_pairs(tmp_path: Path) -> None:
     assert list(pairs.examples("train").inputs.pairs) == texts()["reply"]
     assert list(pairs.inputs("train").texts) == texts()["text"]
     assert pairs.examples("train").fingerprint != data.examples("train").fingerprint
-
-
-def test_equal_texts_go_to_one_split(tmp_path: Path) -> None:
-    datasets.Dataset.from_dict(texts()).save_to_disk(str(tmp_path / "posts"))
-    shares: dict[str, Any] = {"validation_split": None, "test_split": None, "validation_share": 0.3, "test_share": 0.3}
-    data = Hub(path=str(tmp_path / "posts"), text_column="text", sensitive="group", id_column="id", **shares)
-    data.check()
-    found = {split: data.examples(split).inputs.texts for split in ("train", "validation", "test")}
-    assert sum(map(len, found.values())) == 40
-    for split, other in (("train", "validation"), ("train", "test"), ("validation", "test")):
-        assert not set(found[split]) & set(found[other])
-    table = texts()
-    for split, read in found.items():
-        rows = [table["id"].index(one) for one in data.ids(split)]
-        assert [table["text"][row] for row in rows] == list(read)
-        names = data.groups(split)[0].names
-        assert [names[code] for code in data.groups(split)[0].values] == [table["group"][row] for row in rows]
-    whole = Hub(path=str(tmp_path / "posts"), text_column="text", validation_split=None, test_split=None, test_share=1)
-    assert len(whole.examples("test").labels) == 40
 
 
 def one_set(rows: int = 40) -> Any:

@@ -117,13 +117,6 @@ def test_validation_is_carved_from_train_by_the_premise(tmp_path: Path) -> None:
     assert inputs.texts == [premise for premise, _ in validation]
 
 
-def test_either_development_file_or_both(tmp_path: Path) -> None:
-    for write in (write_owners, write_hub):
-        root = write(tmp_path / write.__name__)
-        sizes = {dev: len(MultiNLI(root, dev=dev).examples("test").labels) for dev in ("matched", "mismatched", "both")}  # type: ignore[arg-type]
-        assert sizes == {"matched": 12, "mismatched": 9, "both": 21}
-
-
 @pytest.mark.parametrize(
     ("text", "negation"),
     [

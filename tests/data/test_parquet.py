@@ -42,16 +42,6 @@ def parts(root: Path, count: int, written: int) -> None:
         pq.write_table(rows, file.with_name(f"train-{part:05d}-of-{count:05d}.parquet"))
 
 
-def test_utkface_groups(tmp_path: Path) -> None:
-    data = UTKFace(root=utkface(tmp_path))
-    assert data.examples("train").class_names == ("male", "female")
-    (white,) = data.groups("train")
-    assert white.names == ("not white", "white")
-    assert white.values.tolist() == [int(row % 5 == 0) for row in range(12)]
-    (race,) = UTKFace(root=tmp_path, sensitive="race").groups("train")
-    assert len(race.names) == 5
-
-
 def test_several_files_make_one_split(tmp_path: Path) -> None:
     data = CelebA(root=celeba(tmp_path))
     parts(tmp_path, 2, 2)

@@ -61,32 +61,3 @@ def test_a_seed_fixes_the_sentences_and_a_larger_split_begins_with_a_smaller_one
     # Another correlation exchanges places and nothing else.
     for before, after in zip(sentences(Phrases(correlation=0.0)), sentences(Phrases()), strict=True):
         assert before.replace("river", "station") == after.replace("river", "station")
-
-
-def test_a_plain_classifier_leans_on_the_place() -> None:
-    """Words alone, in a linear classifier: the gap in errors comes with the correlation and goes without it."""
-
-    def gap(correlation: float) -> float:
-        data = Phrases(correlation=correlation)
-        places = {word: position for position, word in enumerate(vocabulary())}
-
-        def counted(split: str) -> torch.Tensor:
-            rows = torch.zeros(len(sentences(data, split)), len(places))
-            for row, text in enumerate(sentences(data, split)):
-                rows[row, [places[word] for word in text.split()]] = 1.0
-            return rows
-
-        torch.manual_seed(0)
-        model = torch.nn.Linear(len(places), 2)
-        optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
-        inputs, labels = counted("train"), data.examples("train").labels
-        for _ in range(60):
-            optimizer.zero_grad()
-            torch.nn.functional.cross_entropy(model(inputs), labels).backward()
-            optimizer.step()
-        right = model(counted("test")).argmax(-1) == data.examples("test").labels
-        baker = data.groups("test")[0].values == 1
-        return (right[~baker].double().mean() - right[baker].double().mean()).item()
-
-    assert gap(1.0) > 0.08
-    assert abs(gap(0.0)) < 0.04

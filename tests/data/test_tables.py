@@ -92,20 +92,6 @@ def test_a_blank_line_is_no_row_and_a_quoted_empty_cell_is_one(tmp_path: Path) -
     assert read_columns(tmp_path / "two.csv", ["text"]) == {"text": ["a", "b"]}
 
 
-def test_a_parquet_file_is_read_in_no_other_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    as_parquet(tmp_path / "a.parquet")
-    asked = []
-    read = pyarrow.parquet.ParquetFile.iter_batches
-
-    def spy(self: Any, *arguments: Any, columns: list[str]) -> Any:
-        asked.extend(columns)
-        return read(self, *arguments, columns=columns)
-
-    monkeypatch.setattr(pyarrow.parquet.ParquetFile, "iter_batches", spy)
-    TextCsv(folder=str(tmp_path), file="a.parquet", split_column="part").examples("train")
-    assert set(asked) == {"text", "label", "part"}
-
-
 def in_parts(folder: Path, names: list[str], suffix: str = ".parquet") -> Path:
     """Write the 20 training rows into files of equal size, the validation and test rows into one each."""
     rows = FRAME[FRAME["part"] == "train"]

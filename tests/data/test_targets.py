@@ -199,35 +199,6 @@ def test_init_never_takes_a_count_a_split_or_a_group_for_the_class(tmp_path: Pat
     assert yaml.safe_load(text)["data"]["target"] == "kind"
 
 
-@pytest.mark.parametrize(
-    ("labels", "option", "value"),
-    [
-        (np.random.default_rng(0).random(ROWS).round(6), "threshold", 0.5),
-        (["no", "yes"] * (ROWS // 2 - 1) + ["no", "yes "], "label_map", {"yes ": "yes"}),
-    ],
-)
-def test_init_offers_what_makes_classes_of_a_target_and_takes_it(
-    labels: Any,
-    option: str,
-    value: Any,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    table(label=labels, identity_annotator_count=[0, 4] * (ROWS // 2)).to_csv("t.csv", index=False)
-    assert run("init", "t.csv") != 0
-    error = capsys.readouterr().err
-    assert not Path("t.yaml").exists()
-    assert run("init", "t.csv", *settings_in(error)[0]) == 0
-    assert yaml.safe_load(Path("t.yaml").read_text())["data"][option] == value
-    assert run("data", "check", "t.yaml") == 0
-    capsys.readouterr()
-    for verb in (["data", "check"], ["train"]):
-        assert run(*verb, "t.yaml", "--set", f"data.{option}=null") != 0
-        assert f"data.{option}" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("ignored", "names"), [("-100", ("0", "1")), ("255", ("no", "yes"))])
 def test_rows_whose_label_means_no_label_are_refused_or_left_out(
