@@ -11,18 +11,16 @@ the same items. The JSON gets aggregates alone, and a table of the main figures 
 goes on where it was stopped: trainings from their checkpoints, benchmarks item by item.
 
 BBQ, BOLD and the text are samples, so that the whole takes 30 to 40 minutes of one CPU core for 260,000 parameters:
---bbq-per-template, --bold-prompts and --documents make them larger. --limit is for trying things out. --workers trains
-and scores that many models at once, each in its own process; --device auto takes a GPU where there is one.
+--bbq-per-template, --bold-prompts and --documents make them larger. --limit is for trying things out. --device auto
+takes a GPU where there is one.
 """
 
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -148,17 +146,6 @@ def work(config: KlaadConfig | None, folder: Path, arguments: argparse.Namespace
 Cell = tuple[str, KlaadConfig | None, Path]
 
 
-def worked(plan: list[Cell], arguments: argparse.Namespace) -> Iterator[tuple[int, tuple[Figures, str, float]]]:
-    """Yield each model's place in the plan and what :func:`work` gives, as they are done."""
-    if arguments.workers == 1:
-        yield from ((at, work(*cell[1:], arguments)) for at, cell in enumerate(plan))
-        return
-    with ProcessPoolExecutor(arguments.workers, multiprocessing.get_context("spawn")) as pool:
-        jobs = {pool.submit(work, *cell[1:], arguments): at for at, cell in enumerate(plan)}
-        for job in as_completed(jobs):
-            yield jobs[job], job.result()
-
-
 def cells(arguments: argparse.Namespace, whole: KlaadConfig) -> Iterator[Cell]:
     """Yield each model's row, its training (None: the model before) and its folder."""
     yield BEFORE, None, arguments.runs / BEFORE
@@ -243,7 +230,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--limit", type=int, help="triplets, pairs, and items of each category: to try it out")
     parser.add_argument("--device", choices=("cpu", "cuda", "auto"), default="cpu")
     parser.add_argument("--score-type", choices=("float32", "bfloat16"), default="float32", help="numbers to score in")
-    parser.add_argument("--workers", type=int, default=1, help="models at once")
     return parser.parse_args()
 
 
@@ -258,26 +244,24 @@ def main() -> None:
     plan = list(cells(arguments, whole))
     for benchmark in benchmarks(arguments, split):
         benchmark.read(arguments.data_root)  # mistakes first
-    results: dict[int, tuple[Figures, str, float]] = {}
-    began = time.monotonic()
-    for number, (at, result) in enumerate(worked(plan, arguments), start=1):
-        row, config, _ = plan[at]
-        results[at] = result
+    found: dict[str, list[Figures]] = {name: [] for name in (BEFORE, *rows)}
+    fingerprints, began = [], time.monotonic()
+    for number, (row, config, folder) in enumerate(plan, start=1):
+        scored, fingerprint, seconds = work(config, folder, arguments)
+        found[row].append(scored)
+        fingerprints.append(fingerprint)
         left = (time.monotonic() - began) / number * (len(plan) - number)
         name = row if config is None else f"{row}, seed {config.seed}"
         console.print(
-            f"{number} of {len(plan)}: {name}, {result[-1]:.0f} s of CPU; about {spent(left)} left", soft_wrap=True
+            f"{number} of {len(plan)}: {name}, {seconds:.0f} s of CPU; about {spent(left)} left", soft_wrap=True
         )
-    found: dict[str, list[Figures]] = {name: [] for name in (BEFORE, *rows)}
-    for at, (row, *_) in enumerate(plan):
-        found[row].append(results[at][0])
     figures = summary(found, rows)
     recipe = whole.to_dict()
     recipe["model"]["name"] = Path(arguments.model).name
     seen = ("held_out_share", "split_seed", "bbq_per_template", "bold_prompts", "documents", "limit", "score_type")
     about = {
         "model": Path(arguments.model).name,
-        "fingerprint": results[0][1],
+        "fingerprint": fingerprints[0],
         "recipe": recipe,
         "options": {name: getattr(arguments, name) for name in ("seeds", *seen)},
         "triplets": len(split.train[: arguments.limit]),
