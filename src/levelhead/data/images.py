@@ -100,7 +100,7 @@ class ImageInputs(Inputs):
 
 
 class Encoded(Protocol):
-    """The encoded bytes of pictures by position, None where there is none: a list, or files that are read one by one."""
+    """The encoded bytes of pictures by position, None where there is none: a list, or files read one by one."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, position: int, /) -> bytes | None: ...
