@@ -12,11 +12,14 @@ import logging
 import math
 import pickle
 import re
+import socket
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -56,6 +59,8 @@ def load_config(option: str, place: str, *, revision: str | None = None, **optio
     from transformers import AutoConfig, PreTrainedConfig
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
+    if not Path(place).is_dir() and not _hub_answers():
+        options["local_files_only"] = True  # else the libraries try for half a minute, several times
     with explained(option, place, revision, "configuration"), _quiet():
         content, _ = PreTrainedConfig.get_config_dict(place, revision=revision, **options)
         if not isinstance(content, dict):
@@ -409,10 +414,23 @@ def explained(option: str, name: str, revision: str | None, what: str) -> Iterat
             if name.startswith((".", "/", "~")):
                 reason = "there is no such folder"
             elif isinstance(error, OSError):
-                advice = "Is it a name on the Hugging Face Hub, and can the Hub be reached?"
+                advice = "Is it a name on the Hugging Face Hub, and can the Hub be reached? A folder works, too."
             else:
                 advice = "Fetch the checkpoint again."
         raise ConfigError(f"{option} {place} gives no {what}: {reason}. {advice}") from error
+
+
+def _hub_answers() -> bool:
+    """Whether a connection to the Hub opens within three seconds; what a proxy does is not known."""
+    from huggingface_hub.constants import ENDPOINT
+
+    hub = urlsplit(ENDPOINT)
+    try:
+        if not getproxies():
+            socket.create_connection((hub.hostname, hub.port or 443), timeout=3).close()
+    except OSError:
+        return False
+    return True
 
 
 def _first_words(error: Exception) -> str:
