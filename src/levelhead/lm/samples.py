@@ -160,7 +160,7 @@ def _rows_for(record: Record, cluster: str, by: str) -> Rows:
     if not (cluster or by):
         choices = len(_likelihoods(record))
         for kind in KINDS:
-            if kind.fields <= record["doc"].keys() and choices in kind.choices:
+            if kind.fields <= record["doc"].keys() and (not kind.choices or choices in kind.choices):
                 return _Items(kind)
     return _Metrics(cluster, by)
 
@@ -194,7 +194,7 @@ def _text(record: Record, where: str) -> str:
 
 @dataclass(frozen=True)
 class _Kind:
-    """Documents of a benchmark that is scored here: their fields and numbers of choices, and how one is read."""
+    """Documents of a benchmark that is scored here: fields, numbers of choices (none: any), and how one is read."""
 
     fields: frozenset[str]
     choices: tuple[int, ...]
@@ -235,7 +235,7 @@ def _discrimination(record: Record, where: str) -> tuple[dict[str, Any], dict[st
 
 
 KINDS = (
-    _Kind(frozenset(FIELDS), (0, 3, *range(4, 100)), _bbq, score_bbq, BBQ.headline),
+    _Kind(frozenset(FIELDS), (), _bbq, score_bbq, BBQ.headline),
     _Kind(frozenset(SENTENCES), (2,), _crows_pairs, score_crows_pairs, CrowSPairs.headline),
     _Kind(
         frozenset(("decision_question_id", *REFERENCES)), (4,), _discrimination, score_discrimination,
