@@ -28,13 +28,12 @@ def make_benchmark(name: str, options: Mapping[str, Any] | None = None) -> Bench
         )
     cls = lm.BENCHMARKS[name]
     own = getattr(cls, "name", None)
-    if not isinstance(own, str) or not re.fullmatch(r"\w[\w.-]{0,99}", own, re.ASCII):
+    word = isinstance(own, str) and re.fullmatch(r"\w[\w.-]{0,99}", own, re.ASCII)
+    if not word or (own != name and own in lm.BENCHMARKS and lm.BENCHMARKS[own] is not cls):
         raise ConfigError(
             f"{quoted(name)}: its attribute `name` is {quoted(own)}, and must be a word of letters, digits, hyphens "
-            "and dots: files of answers and scores are called after it."
+            "and dots that no other benchmark has: files of answers and scores are called after it."
         )
-    if own != name and own in lm.BENCHMARKS and lm.BENCHMARKS[own] is not cls:
-        raise ConfigError(f"{quoted(name)} calls itself {quoted(own)}, which is another benchmark: give it a new name.")
     return cls(**(options or {}))
 
 

@@ -15,7 +15,7 @@ from levelhead.arrays import checked
 from levelhead.lm.base import Benchmark, Headline, Scores
 from levelhead.lm.benchmarks import class_of
 from levelhead.lm.intervals import p_value, paired_difference
-from levelhead.lm.prompts import ONE_WORDING, prompt_differences, prompts_lacking
+from levelhead.lm.prompts import prompt_differences
 from levelhead.lm.runner import kept_answers, scored, scores_file, take
 from levelhead.metrics import estimate_to_dict, holm
 from levelhead.metrics.intervals import finite_or_none
@@ -75,7 +75,9 @@ def comparison_summary(
         one["p"] = finite_or_none(one["p"])
     for block in found["benchmarks"]:
         for score in block["scores"]:
-            score["ranks"] = _ranks(score, [one for one in main if _is_of(one, block["name"], score)], found["models"])
+            key = (block["name"], score["part"], score["score"])
+            own = [one for one in main if (one["benchmark"], one["part"], one["score"]) == key]
+            score["ranks"] = _ranks(score, own, found["models"])
     return {"kind": "language models", **found}
 
 
@@ -96,13 +98,8 @@ def _of_logs(paths: Sequence[Path], cluster: str, by: str) -> Record:
             notes.append(f"{name} has no {listed(absent)} to compare.")
     about = {"name": logs[0].task, "items": len(common), "notes": {}, "models": dict(zip(names, names, strict=True))}
     block, pairs = _compared(about, lambda part, score: None if part else main.get(score), scores, names)
-    return {
-        "models": names,
-        "benchmarks": [block],
-        "pairs": pairs,
-        "prompt_noise": [],
-        "notes": [*dict.fromkeys(notes)],
-    }
+    told = [*dict.fromkeys(notes)]
+    return {"models": names, "benchmarks": [block], "pairs": pairs, "prompt_noise": [], "notes": told}
 
 
 def _of_runs(folders: Sequence[Path], root: Path | None) -> Record:
@@ -145,7 +142,9 @@ def _of_runs(folders: Sequence[Path], root: Path | None) -> Record:
         block, pairs = _compared(about, benchmark.headline, scores, names)
         found["benchmarks"].append(block)
         found["pairs"] += pairs
-        _add_prompt_noise(found, benchmark, folders, root, records)
+        alike = len(folders) == 2 and records[0]["limit"] == records[1]["limit"]
+        if alike and all("prompt_noise" in one for one in records):
+            found["prompt_noise"] += prompt_differences(benchmark, folders[0], folders[1], root, records[0]["limit"])
     return found
 
 
@@ -162,20 +161,6 @@ def _rescored(
     left = [f"{benchmark.name}: compared over {len(common):,} of {most:,} items; {listed(lacking)} lack the others."]
     scores = [benchmark.score(common, [own[item.id] for item in common]) for own in answers] if common else []
     return scores, len(common), left if len(common) < most else []
-
-
-def _add_prompt_noise(
-    found: Record, benchmark: Benchmark, folders: Sequence[Path], root: Path | None, records: Sequence[Record]
-) -> None:
-    """Add the differences of two models over wordings, or why there are none."""
-    if len(folders) != 2 or records[0]["limit"] != records[1]["limit"]:
-        return
-    lacks = {str(folder): prompts_lacking(benchmark, folder) for folder in folders}
-    if not any(lacks.values()):
-        found["prompt_noise"] += prompt_differences(benchmark, folders[0], folders[1], root, records[0]["limit"])
-    elif set(lacks.values()) != {ONE_WORDING}:
-        reasons = " and ".join(f"{folder} {reason}" for folder, reason in lacks.items() if reason)
-        found["notes"].append(f"{benchmark.name}: no difference over wordings, because {reasons}.")
 
 
 def _refuse_unlike(name: str, records: Sequence[Record], folders: Sequence[Path]) -> None:
@@ -228,10 +213,6 @@ def _compared(
 def main_of(known: Headline | None) -> Record | None:
     """Return as JSON what a main score tells of, None for any other."""
     return None if known is None else dict(zip(("side", "better", "ideal"), known, strict=True))
-
-
-def _is_of(pair: Record, benchmark: str, score: Record) -> bool:
-    return (pair["benchmark"], pair["part"], pair["score"]) == (benchmark, score["part"], score["score"])
 
 
 def _ranks(score: Record, pairs: Sequence[Record], names: Sequence[str]) -> list[list[int]] | None:

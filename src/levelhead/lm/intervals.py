@@ -119,10 +119,8 @@ def estimated(
     if not np.isfinite(rows).all():
         raise DataError("An interval needs finite values: leave items without one out, and say so in the notes.")
     labels = np.arange(len(rows)) if clusters is None else np.asarray(clusters)
-    if labels.shape != (len(rows),):
-        raise DataError(f"There are {len(rows)} items, and clusters of shape {labels.shape}: one label an item.")
-    if ids is not None and len(ids) != len(rows):
-        raise DataError(f"There are {len(rows)} items and {len(ids)} ids: one id an item.")
+    if labels.shape != (len(rows),) or (ids is not None and len(ids) != len(rows)):
+        raise DataError(f"There are {len(rows)} items: give one label of a cluster, and one id, an item.")
     if not len(rows):
         return Estimate.undefined("there are no items")
     whole = rows.sum(axis=0)

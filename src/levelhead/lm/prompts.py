@@ -31,7 +31,6 @@ APART = "apart"
 UNDER_PROMPT_NOISE = "not distinguishable under prompt noise"
 NOT_APART = "not distinguishable"
 UNDECIDED = "no interval"
-ONE_WORDING = "was asked in one wording"
 
 
 @dataclass(frozen=True)
@@ -56,27 +55,6 @@ def prompts_of(benchmark: Benchmark, folder: Path = Path()) -> list[Prompt]:
         Prompt(wording, one, folder / "prompts" / f"{at:02}" if at else folder)
         for at, (wording, one) in enumerate(every)
     ]
-
-
-def prompts_lacking(benchmark: Benchmark, folder: Path) -> str | None:
-    """Return why a run folder has no figures over all prompts of one model, as a predicate; None where it has them.
-
-    :data:`ONE_WORDING` where no other wording was asked.
-    """
-    try:
-        files = [scores_file(prompt.folder, benchmark.name) for prompt in prompts_of(benchmark, folder)]
-    except ConfigError:
-        return ONE_WORDING
-    records = [read_json(file) for file in files if file.is_file()]
-    if len(records) == 1 and "prompt_noise" not in records[0]:
-        return ONE_WORDING
-    if (
-        len(records) == len(files)
-        and "prompt_noise" in records[0]
-        and len({one["fingerprint"] for one in records}) == 1
-    ):
-        return None
-    return "lacks prompts, or holds those of two models: run it again with --prompt-noise, into a new folder"
 
 
 def prompt_noise(benchmark: Benchmark, folder: Path, root: Path | None, limit: int | None) -> dict[str, Any]:

@@ -42,13 +42,6 @@ class Tally:
         """Return the prompts with the system prompt."""
         return [system + prompt for prompt in prompts]
 
-    def window_log_likelihoods(self, texts: Sequence[str], *_: object, **__: object) -> Iterator[tuple[int, Any]]:
-        """Count texts, whatever their windows."""
-        for index, text in enumerate(texts):
-            self.scored += 1
-            self.characters += len(text)
-            yield index, (0.0, 1)
-
     def __str__(self) -> str:
         """Say what is asked."""
         asked = [f"{self.scored:,} texts scored"] if self.scored else []

@@ -10,10 +10,8 @@ scored.
 from __future__ import annotations
 
 import ast
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from levelhead.data.text_files import read_columns, table_header
 from levelhead.lm.base import Item
@@ -94,13 +92,10 @@ def _item(cells: Mapping[str, str], row: int, path: Path) -> Item:
 
 
 def _choices(cell: str, where: str) -> list[str]:
-    found: Any = None
-    for read in (json.loads, ast.literal_eval):
-        try:
-            found = read(cell)
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
-            continue
-        break
+    try:
+        found = ast.literal_eval(cell)  # a list of texts is one in JSON, too
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        found = None
     if not isinstance(found, list | tuple):
         raise DataError(f"{where}: choices are no list of texts.")
     return [str(one) for one in found]

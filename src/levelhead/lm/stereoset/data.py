@@ -12,6 +12,7 @@ Both may be gzipped (``.gz``). In the owners' file an item holds a list of sente
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -49,11 +50,8 @@ def read_stereoset(path: Path) -> list[Item]:
     items = [_item(record, path, row) for row, record in enumerate(records)]
     if not items:
         raise DataError(f"{path} holds no items.")
-    seen: set[str] = set()
-    for item in items:
-        if item.id in seen:
-            raise DataError(f"{path}: item {quoted(item.id)} is there twice. Leave one of the two.")
-        seen.add(item.id)
+    if doubled := [name for name, times in Counter(item.id for item in items).items() if times > 1]:
+        raise DataError(f"{path}: item {quoted(doubled[0])} is there twice. Leave one of the two.")
     return items
 
 
