@@ -51,8 +51,7 @@ class CrowSPairs(SentenceBenchmark):
             return
         self.check(model)
         pairs = [(item.content["sent_more"], item.content["sent_less"]) for item in items]
-        found = model.shared_pseudo_log_likelihoods(pairs, [item.id for item in items])
-        for row, (more, less, tokens) in found:
+        for row, (more, less, tokens) in model.shared_pseudo_log_likelihoods(pairs, [item.id for item in items]):
             yield Answer(items[row].id, self.content([(more, tokens), (less, tokens)], SHARED))
 
     def choice(self, item: Item, answer: Answer) -> bool:
