@@ -91,7 +91,7 @@ def test_the_decision_of_a_score_has_a_name_of_its_own() -> None:
     text, record = " ".join(str(result).split()), result.to_dict()
     assert "label = repaid, 50.0% of women and 100.0% of men are “approved”" in text
     assert (record["favourable"], record["words"]["favourable"]) == ("approved", "repaid")
-    assert record["rates"]["sex"]["favourable"] == "approved"
+    assert record["rates"]["sex"]["outcome"]["outcome"] == "approved"
 
 
 def test_a_page_says_no_gap_twice() -> None:

@@ -123,7 +123,7 @@ def test_the_favourable_class_goes_by_its_name_or_its_position() -> None:
     assert by_name.audit is not None
     assert by_position.audit is not None
     assert by_position.audit.to_dict()["rates"] == by_name.audit.to_dict()["rates"]
-    assert by_position.audit.to_dict()["rates"]["site"]["favourable"] == "no"
+    assert by_position.audit.to_dict()["rates"]["site"]["outcome"]["outcome"] == "no"
 
 
 def test_rates_are_about_a_class_that_occurs_and_a_warning_names_it() -> None:

@@ -352,7 +352,7 @@ def test_whole_numbers_in_two_writings_are_one_class_with_one_note(
     other = audited(TRUTH, PREDICTED, favourable="1")
     assert sum("are one number and count as one class; --label-map says" in one for one in result.warnings) == 1
     assert result.metrics == other.metrics
-    assert result.findings["rates"]["g"].outcomes[0].ratios == other.findings["rates"]["group"].outcomes[0].ratios
+    assert result.findings["rates"]["g"].outcome.ratios == other.findings["rates"]["group"].outcome.ratios
     assert result.against is not None
     compared = result.against.by_attribute["g"].metrics["accuracy"]
     assert (compared.old, compared.new) == (0.75, 0.75)

@@ -46,8 +46,7 @@ def leads(result: Record, findings: Mapping[str, Any], own: Mapping[str, Answer]
         own: what those of the user's found.
     """
     lines = [line for one in own.values() for line in one.sentences()[:1]]
-    others = [one for one in PARTS.own() if one.name not in (*ASKED[:2], Rates.name)]
-    lines += [line for one in others for line in one.brief(result)]
+    lines += [line for one in (Against, Along, CostPart, Scores, OwnPart) for line in one.brief(result)]
     ratios = findings[Rates.name].leads
     said = audit_leads(
         result, asked=asked(findings, plain_lead(result, ratios)), ratios=ratios, beside=[Lead((one,)) for one in lines]

@@ -42,7 +42,6 @@ from levelhead.report.headline import Lead, plainly
 from levelhead.report.record import Finding
 from levelhead.report.sentences import named_group
 from levelhead.report.text import (
-    Record,
     counted,
     number,
     short,
@@ -329,11 +328,6 @@ class Amplified(Part):
     """Whether predictions go further in the direction of the labels; of rows without weights."""
 
     name = "amplification"
-
-    @classmethod
-    def brief(cls, result: Record) -> list[str]:
-        """Return nothing: it stands in a fold."""
-        return []
 
     def find(self, frame: Frame) -> Found:
         """Return the figures by sensitive column."""

@@ -66,7 +66,7 @@ def area_changes(
         clusters=None if cluster is None else cluster[rows],
     )  # fmt: skip
     return {
-        groups[at]: AreaChange(*(found[side][str(at)][0].value for side in named), change)
+        groups[at]: AreaChange(found["old"][str(at)][0].value, found["new"][str(at)][0].value, change)
         for at in kept.tolist()
         if (change := found["new"][str(at)][1]) is not None
     }

@@ -420,19 +420,6 @@ class Words:
         """What happens to those who get the favourable outcome."""
         return f"are {'' if self.decision else 'predicted '}{self.outcome}"
 
-    @property
-    def errors(self) -> tuple[str, str]:
-        """Who gets the favourable outcome wrongly, and who wrongly does not, in words."""
-        wrongly, denied = (self._although(str(self.favourable), deserved) for deserved in (False, True))
-        return f"{self.outcome} although {wrongly}", f"not {self.outcome} although {denied}"
-
-    def _although(self, of_class: str, there: bool) -> str:
-        """Say that rows have a label, or another one."""
-        if there:
-            return f"{self.label} is “{self.of_label(of_class)}”"
-        rest = [one for one in self.classes if one != of_class]
-        return f"{self.label} is “{self.of_label(rest[0])}”" if len(rest) == 1 else f"{self.label} is another class"
-
     def of_label(self, name: str) -> str:
         """Return a class as its label is written, which is another word than the prediction's under a label map."""
         return short(self.shown.get(name, name), 40)
