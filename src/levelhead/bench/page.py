@@ -219,7 +219,8 @@ def _lead(every: Sequence[Compared], column: str, finding: str, lines: Sequence[
     """Return the first sentence as data; what it says of further variants stands below it."""
     head, _, rest = finding.partition("; ")
     pieces, groups = _pieces(every, head)
-    below = [rest[:1].upper() + rest[1:]] * bool(rest) + [*lines[:2]]
+    below = [rest[:1].upper() + rest[1:]] * bool(rest)
+    below += [f"Measured: {line}" if not _pieces(every, line)[0][0] else line for line in lines[:2]]
     return Lead(tuple(pieces), " ".join(below), column, f"{MAIN}_change", groups=tuple(groups))
 
 

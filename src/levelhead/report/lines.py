@@ -23,8 +23,8 @@ def chart(record: Record, lead: Record) -> list[Record]:
     gaps = one["gaps"]
     ticks = [(at, short(gap["period"], 12)) for at, gap in enumerate(gaps)][:: max(1, -(-len(gaps) // TICKS))]
     rate, (group, to) = RATE_TITLES[one["rate"]], (short(one["group"], 40), short(one["reference"], 40))
-    rates = [
-        (name, [(at, 100 * gap["rates"][side]) for at, gap in enumerate(gaps)]) for side, name in enumerate((group, to))
+    rates = [  # in the colours of the headline, whose second group has the first one
+        (name, [(at, 100 * gap["rates"][side]) for at, gap in enumerate(gaps)]) for side, name in ((1, to), (0, group))
     ]
     points = [
         (at, *(100 * end for end in (found.value, found.low, found.high)), gap["period"] == one["first_outside"])
