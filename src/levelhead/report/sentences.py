@@ -196,13 +196,11 @@ def _changes(decided: Sequence[Difference], baseline: str) -> str:
 
 
 def _on_one_seed(difference: Difference, baseline: str) -> str:
-    """Say what one seed shows, and that it decides nothing."""
+    """Say what one seed shows: other seeds may not."""
     more = "smaller" if difference.estimate.value < 0 else "larger"
     size = number(100 * abs(difference.estimate.value))
-    return (
-        f"One seed cannot decide. On these rows {GAP} is {size} points {more} with "
-        f"{quoted_name(difference.label)} than with {quoted_name(baseline)}."
-    )
+    method, other = quoted_name(difference.label), quoted_name(baseline)
+    return f"On one seed, {GAP} is {size} points {more} with {method} than with {other}."
 
 
 def _measured(difference: Difference) -> str:
