@@ -356,7 +356,7 @@ def test_the_interval_of_amplification_holds_the_truth(rows: int) -> None:
     chance, held = np.random.default_rng(0), 0
     for _ in range(300):
         table = chance.multinomial(rows, shares.ravel() / shares.sum()).reshape(2, 2, 2)
-        one = audited_amplification(table, ("a", "b"), ("0", "1"), train=train).value
+        one = audited_amplification(table, ("a", "b"), ("0", "1")).value
         held += one.low <= truth <= one.high
     assert held / 300 > 0.92
 

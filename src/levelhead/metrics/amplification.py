@@ -25,7 +25,7 @@ from levelhead.metrics.counts import IntArray
 from levelhead.metrics.group import FloatArray
 from levelhead.metrics.intervals import estimate_to_dict
 from levelhead.metrics.scores import student
-from levelhead.types import DataError, Estimate, printable
+from levelhead.types import Estimate, printable
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,6 @@ def audited_amplification(
     groups: tuple[str, ...],
     classes: tuple[str, ...],
     *,
-    train: IntArray | None = None,
     level: float = 0.95,
     members: Members | None = None,
 ) -> Amplification:
@@ -90,19 +89,13 @@ def audited_amplification(
         table: (groups, classes, predicted classes) counts of the evaluated rows.
         groups: names.
         classes: names.
-        train: (groups, classes) counts of the training labels, whose directions count; None: the evaluated labels.
         level: confidence level.
         members: the clusters that the rows come in; None: rows are independent.
 
     Returns:
         the figure; undefined with a reason where no pair has a direction.
     """
-    known = table.sum(-1) if train is None else train
-    if known.shape != table.shape[:2]:
-        raise DataError(
-            f"Training counts have shape {known.shape}, but there are {table.shape[:2]} groups and classes."
-        )
-    rows = int(table.sum())
+    known, rows = table.sum(-1), int(table.sum())
     if rows == 0 or (table.sum((-2, -1)) > 0).sum() < 2:
         return Amplification(Estimate.undefined("fewer than two groups have rows", rows), {})
     directions = np.where(_told(known, 1 - level), signs(known), np.nan)
