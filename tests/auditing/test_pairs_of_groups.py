@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from levelhead.auditing.engine import NAMED_PAIRS, Lead, Quantity, compare, headline
+from levelhead.auditing.engine import NAMED_PAIRS, Quantity, compare, headline
 from levelhead.metrics.between import Differences
+from levelhead.report.headline import Lead
+from levelhead.types import Estimate
 
 
 def quantity(value: list[float], arm: float | list[float] = 0.1, **more: Any) -> Quantity:
@@ -68,14 +70,21 @@ def test_no_pair_is_made_where_there_is_none_to_compare() -> None:
     assert [(pair.first.group, pair.second.group) for pair in found.pairs] == [("g2", "g0")]
 
 
+def lead(said: str, column: str, quantity: str, value: float, *, decided: bool = True) -> Lead:
+    reach = abs(value) / 2 if decided else 1.0
+    return Lead((said,), "", column, quantity, difference=Estimate(value, value - reach, value + reach, 10))
+
+
 def test_the_headline_is_decided_then_about_the_plain_finding_then_the_largest() -> None:
-    plain = quantity([0.1, 0.5]).pair(1, 0, 0.4, 0.3, 0.5)
+    plain = quantity([0.1, 0.5]).pair(1, 0, 0.4, 0.3, 0.5).about
     leads = [
-        Lead("large, of another column", "race", "rate", True, 0.9),
-        Lead("larger, of another rate", "sex", "other", True, 0.9),
-        Lead("smaller, of the rate", "sex", "rate", True, -0.1),
-        Lead("larger, of the rate", "sex", "rate", True, -0.2),
-        Lead("inconclusive", "age", "rate", False, 0.9),
+        lead("large, of another column", "race", "rate", 0.9),
+        lead("larger, of another rate", "sex", "other", 0.9),
+        lead("smaller, of the rate", "sex", "rate", -0.1),
+        lead("larger, of the rate", "sex", "rate", -0.2),
+        lead("inconclusive", "age", "rate", 0.9, decided=False),
+        Lead(("not measured",), "", "age"),
     ]
-    assert headline(leads, plain) == ["larger, of the rate", "large, of another column", "inconclusive"]
-    assert headline(leads, None) == ["large, of another column", "larger, of another rate", "inconclusive"]
+    said = [[one.sentence for one in headline(leads, about)] for about in (plain, None)]
+    assert said[0] == ["larger, of the rate", "large, of another column", "inconclusive"]
+    assert said[1] == ["large, of another column", "larger, of another rate", "inconclusive"]
