@@ -346,7 +346,9 @@ def _line(log_odds: FloatArray, positives: FloatArray, size: FloatArray) -> tupl
     return slope, slope_error, intercept, float((size * expected * (1 - expected)).sum()) ** -0.5, beside
 
 
-def student(value: float, variance: float, freedom: float, n: int, level: float) -> Estimate:
-    """Return a figure from -1 to 1 with Student's interval."""
+def student(
+    value: float, variance: float, freedom: float, n: int, level: float, ends: tuple[float, float] = (-1.0, 1.0)
+) -> Estimate:
+    """Return a figure with Student's interval, cut off at ``ends``."""
     arm = float(special.stdtrit(freedom, (1 + level) / 2)) * variance**0.5
-    return Estimate(value, max(-1.0, value - arm), min(1.0, value + arm), n)
+    return Estimate(value, max(ends[0], value - arm), min(ends[1], value + arm), n)
