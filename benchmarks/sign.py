@@ -242,8 +242,8 @@ def verdicts(tasks: dict[str, Any]) -> list[dict[str, Any]]:
         said.append(
             {
                 "name": name,
-                "separates": (attractive - limit) * (young - limit) > 0,
-                "right": sum(sided),
+                "separates": bool((attractive - limit) * (young - limit) > 0),
+                "right": int(sum(sided)),
                 **found,
                 "of": len(sided),
             }

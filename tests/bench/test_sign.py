@@ -12,10 +12,11 @@ import pytest
 from levelhead.methods.directions import regression_within
 from levelhead.methods.identities import between_people
 from levelhead.methods.last_layer import FloatArray
+from levelhead.storage import read_json
 from scripts import load_script
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-sign, shortcuts = (load_script(BENCHMARKS / f"{name}.py") for name in ("sign", "shortcuts"))
+ROOT = Path(__file__).parents[2]
+sign, shortcuts = (load_script(ROOT / "benchmarks" / f"{name}.py") for name in ("sign", "shortcuts"))
 
 
 def cosine(first: FloatArray, second: FloatArray) -> float:
@@ -105,6 +106,13 @@ def test_marks_tell_the_label_of_the_stated_share_of_training_rows_and_of_no_tes
         assert (first - second).abs().max() > 20
         assert not (first[:, 30:] - second[:, 30:]).any()
     assert shares == pytest.approx([0.2, 0.5], abs=0.07)
+
+
+def test_the_page_is_that_of_the_aggregate() -> None:
+    record = read_json(ROOT / "results" / "sign.json")
+    assert sign.table(record) in (ROOT / "results" / "sign.md").read_text(encoding="utf-8")
+    assert [one["name"] for one in record["verdicts"] if one["holds"]] == ["score between people"]
+    assert sum(task["networks"] for task in record["tasks"].values()) == 12
 
 
 def test_the_map_has_nine_cells_of_five_methods() -> None:
