@@ -22,8 +22,13 @@ from levelhead.types import UnsupportedModelError
 
 NAME = "levelhead"
 # Where the configuration names neither eager nor sdpa, transformers leaves it to the function to apply these.
-INDEXED = {"indices": "keys that an indexer selects", "block_indices": "blocks of keys that an indexer selects"}
-IGNORED = {"s_aux": "attention sinks", "sinks": "attention sinks", "softcap": "capped logits", **INDEXED}
+IGNORED = {
+    "s_aux": "attention sinks",
+    "sinks": "attention sinks",
+    "softcap": "capped logits",
+    "indices": "keys that an indexer selects",
+    "block_indices": "blocks of keys that an indexer selects",
+}
 
 
 @dataclass
@@ -109,9 +114,9 @@ def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None, scaling: 
     return logits.softmax(dim=-1, dtype=torch.float32).to(query.dtype)
 
 
-def refuse_ignored(module: nn.Module, arguments: Mapping[str, Any], ignored: Mapping[str, str] = IGNORED) -> None:
-    """Raise :class:`~levelhead.UnsupportedModelError` for an argument that would be ignored, such as sinks for sdpa."""
-    for name, meaning in ignored.items():
+def _refuse_ignored(module: nn.Module, arguments: Mapping[str, Any]) -> None:
+    """Raise :class:`~levelhead.UnsupportedModelError` for an argument that sdpa would ignore, such as sinks."""
+    for name, meaning in IGNORED.items():
         if arguments.get(name) is not None:
             raise UnsupportedModelError(
                 f"{type(module).__name__} attends with {meaning} ({name}), which levelhead cannot compute."
@@ -123,7 +128,7 @@ def is_observed() -> bool:
     return bool(_watchers or _edits)
 
 
-def whole_mask(module: nn.Module, query: Tensor, mask: Tensor | None, is_causal: bool | None) -> Tensor | None:
+def _whole_mask(module: nn.Module, query: Tensor, mask: Tensor | None, is_causal: bool | None) -> Tensor | None:
     """Spell out the mask that sdpa applies: without one it looks back only, unless the module says otherwise."""
     looks_back = getattr(module, "is_causal", True) if is_causal is None else is_causal
     if mask is not None or not looks_back or query.shape[2] == 1:
@@ -181,7 +186,7 @@ def levelhead_attention(
 
     Errors: :class:`~levelhead.UnsupportedModelError` for an argument that sdpa ignores and that changes the weights.
     """
-    refuse_ignored(module, kwargs)
+    _refuse_ignored(module, kwargs)
     raw_query, raw_key, row = query, key, None
     tap = getattr(module, "tap", None)
     if tap is not None:
@@ -197,7 +202,7 @@ def levelhead_attention(
     weights, wanted = None, bool(_wanting or kwargs.get("output_attentions"))
     if _watchers or wanted:
         factor = query.shape[-1] ** -0.5 if scaling is None else scaling
-        mask, bias = whole_mask(module, query, attention_mask, kwargs.get("is_causal")), kwargs.get("position_bias")
+        mask, bias = _whole_mask(module, query, attention_mask, kwargs.get("is_causal")), kwargs.get("position_bias")
     if _watchers:
         show(Attended(module, raw_query, raw_key, query, key, _biased(mask, bias), factor, row, value))
     if wanted:
