@@ -25,7 +25,7 @@ from levelhead.inspecting import probes
 from levelhead.inspecting.inspect import inspect_runs
 from levelhead.inspecting.inspection import Inspection
 from levelhead.inspecting.maps import between_groups, gap_of_means, iou_with_masks, total_variation
-from levelhead.report.text import estimate_from_dict, percent, percent_interval
+from levelhead.report.text import estimate_from_dict, interval, percent
 from levelhead.storage import write_json
 
 AREAS = {
@@ -124,7 +124,7 @@ def _cell(record: dict[str, Any] | None, signed: bool) -> str:
     if record is None or record["value"] is None:
         return "–"
     figure = estimate_from_dict(record)
-    return f"{percent(figure, signed=signed)} {percent_interval(figure)}".strip()
+    return f"{percent(figure, signed=signed)} {interval(100 * figure.low, 100 * figure.high)}".strip()
 
 
 def hold(out: Path, trials: int) -> None:

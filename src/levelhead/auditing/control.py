@@ -27,9 +27,6 @@ from levelhead.auditing.strata import Stratified, controlled
 from levelhead.auditing.weights import weighted_counts
 from levelhead.metrics import Counts
 from levelhead.metrics import group as group_metrics
-from levelhead.metrics.between import Differences, differences, normal_quantile, shared
-from levelhead.metrics.counts import IntArray
-from levelhead.metrics.group import FloatArray
 from levelhead.metrics.names import Key, group_name, parts_of
 from levelhead.metrics.weighted import WeightedCounts
 from levelhead.report.headline import Lead
@@ -55,33 +52,6 @@ class LevelCounts:
         return np.asarray(cells).reshape(len(self.levels), len(self.groups))
 
 
-@dataclass(frozen=True, kw_only=True)
-class RateStrata(Stratified):
-    """One rate of one class in each level; ``worth`` is the effective number of its rows, (levels, groups)."""
-
-    worth: FloatArray
-
-    def by_level(self, first: IntArray, second: IntArray, *, level: float, comparisons: int) -> Differences:
-        """Return the differences within each level, (levels, pairs)."""
-        start = len(self.groups) * np.arange(len(self.value))[:, None]
-        hits, worth = (self.value * self.worth).ravel(), self.worth.ravel()
-        places = ((start + side).ravel() for side in (first, second))
-        found = differences(hits, worth, *places, level=level, comparisons=comparisons)
-        return Differences(*(part.reshape(len(self.value), -1) for part in found))
-
-    def apart(self, first: IntArray, second: IntArray, *, level: float, comparisons: int) -> Differences:
-        """Return the differences averaged over levels, (pairs,); an end is never nearer than a normal interval's."""
-        value, low, high = super().apart(first, second, level=level, comparisons=comparisons)
-        weights = self.shares(self.used(first, second))
-        share = (self.value * self.worth + 1) / (self.worth + 2)
-        variance = share * (1 - share) / np.maximum(1, self.worth)
-        spread = (weights**2 * (variance[:, first] + variance[:, second])).sum(0)
-        reach = normal_quantile(shared(level, comparisons)) * np.sqrt(spread)
-        return Differences(
-            value, np.maximum(-1.0, np.minimum(low, value - reach)), np.minimum(1.0, np.maximum(high, value + reach))
-        )
-
-
 def stratified(counts: LevelCounts, positive: int | None, min_count: int) -> list[Stratified]:
     """Return every rate of every class that is compared, by level."""
     found: list[Stratified] = []
@@ -90,15 +60,11 @@ def stratified(counts: LevelCounts, positive: int | None, min_count: int) -> lis
     for name, of_table in group_metrics.RATES.items():
         rate, mass = whole.rate(name, positive), of_table(whole.weight, positive).rows
         for position, k in enumerate(group_metrics.classes_compared(len(names), positive)):
-            value, rows, worth, own = (
+            by_level = (
                 counts.by_level(one[position]) for one in (np.nan_to_num(rate.value), rate.rows, rate.worth, mass)
             )
-            found.append(
-                RateStrata(
-                    counts.attribute, name, str(names[k]), counts.levels, counts.groups, value, rows, own, size, sizes,
-                    min_count, larger_first=name == "false_positive_rate", worth=worth,
-                )
-            )  # fmt: skip
+            about = counts.attribute, name, str(names[k]), counts.levels, counts.groups
+            found.append(Stratified(*about, *by_level, size, sizes, min_count))
     return found
 
 

@@ -1,8 +1,7 @@
-"""A figure within the levels of another column: averaged over strata, whatever it is, and compared by the engine."""
+"""Rates within the levels of another column: averaged over strata, and compared by the engine."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from levelhead.auditing.engine import Pair, Quantity, Side, compare
 from levelhead.auditing.part import Found
-from levelhead.metrics.between import Differences
+from levelhead.metrics.between import Differences, differences, normal_quantile, shared
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.group import FloatArray
 from levelhead.metrics.names import Key
@@ -25,23 +24,22 @@ from levelhead.types import Estimate, in_quotes, listed
 
 
 @dataclass(frozen=True)
-class Stratified(ABC):
-    """One figure of the groups of a sensitive column in each level of another.
+class Stratified:
+    """One rate of the groups of a sensitive column in each level of another.
 
     Attributes:
         column: the sensitive column.
-        name: of the figure.
-        of_class: the class that the rate is of.
+        name: of the rate.
+        of_class: the class that it is of.
         levels: names of the levels.
         groups: names of the groups.
-        value: the figure, (levels, groups).
+        value: the rate, (levels, groups).
         rows: the rows that it is based on, (levels, groups).
+        worth: the effective number of these rows, (levels, groups).
         mass: what they weigh in an average without levels, (levels, groups).
         size: what levels weigh, (levels,): all of their rows, or the sum of their weights.
         sizes: all rows of each group in each level, (levels, groups).
         min_count: fewest rows of a group in a level that counts.
-        rank: as :class:`~levelhead.auditing.engine.Quantity` has it.
-        larger_first: likewise.
     """
 
     column: str
@@ -51,12 +49,11 @@ class Stratified(ABC):
     groups: Sequence[str]
     value: FloatArray
     rows: IntArray
+    worth: FloatArray
     mass: FloatArray
     size: FloatArray
     sizes: IntArray
     min_count: int
-    rank: int = 0
-    larger_first: bool = True
 
     def used(self, first: IntArray, second: IntArray) -> NDArray[np.bool_]:
         """Say in which levels both groups of each pair have enough rows, (levels, pairs)."""
@@ -69,10 +66,10 @@ class Stratified(ABC):
         return np.divide(sizes, sizes.sum(0), out=np.zeros(sizes.shape), where=sizes.sum(0) > 0)
 
     def quantity(self, reference: str | None) -> Quantity:
-        """Return the figure as the engine compares it: pairs that no level has enough rows of are left out."""
+        """Return the rate as the engine compares it: pairs that no level has enough rows of are left out."""
         one = Quantity(
             self.column, self.name, self.groups, self.value.mean(0), self.rows.sum(0), self.apart, self.of_class,
-            larger_first=self.larger_first, reference=reference, rank=self.rank, sides=self.sides,
+            larger_first=self.name == "false_positive_rate", reference=reference, sides=self.sides,
         )  # fmt: skip
         return replace(one, compared=np.any(self.used(*one.pairs), axis=0))
 
@@ -89,18 +86,30 @@ class Stratified(ABC):
         )
         return one, other
 
-    @abstractmethod
     def by_level(self, first: IntArray, second: IntArray, *, level: float, comparisons: int) -> Differences:
         """Return the differences within each level, (levels, pairs)."""
+        start = len(self.groups) * np.arange(len(self.value))[:, None]
+        hits, worth = (self.value * self.worth).ravel(), self.worth.ravel()
+        places = ((start + side).ravel() for side in (first, second))
+        found = differences(hits, worth, *places, level=level, comparisons=comparisons)
+        return Differences(*(part.reshape(len(self.value), -1) for part in found))
 
     def apart(self, first: IntArray, second: IntArray, *, level: float, comparisons: int) -> Differences:
-        """Return the differences averaged over levels, (pairs,), with ends by variance recovery."""
+        """Return the differences averaged over levels, (pairs,), with ends by variance recovery.
+
+        An end is never nearer than a normal interval's.
+        """
         one = self.by_level(first, second, level=level, comparisons=comparisons)
         used = self.used(first, second)
         weights, (value, low, high) = self.shares(used), (np.where(used, part, 0.0) for part in one)
         mean = (weights * value).sum(0)
         arms = [np.sqrt(((weights * (end - value)) ** 2).sum(0)) for end in (low, high)]
-        return Differences(mean, mean - arms[0], mean + arms[1])
+        share = (self.value * self.worth + 1) / (self.worth + 2)
+        variance = share * (1 - share) / np.maximum(1, self.worth)
+        spread = (weights**2 * (variance[:, first] + variance[:, second])).sum(0)
+        reach = normal_quantile(shared(level, comparisons)) * np.sqrt(spread)
+        lower, upper = mean - np.maximum(arms[0], reach), mean + np.maximum(arms[1], reach)
+        return Differences(mean, np.maximum(-1.0, lower), np.minimum(1.0, upper))
 
     def record(self, pair: Pair, level: float, comparisons: int) -> dict[str, Any]:
         """Return the JSON of a pair with its levels; their intervals allow for this many ``comparisons``."""
