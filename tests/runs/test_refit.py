@@ -142,7 +142,7 @@ def test_the_command(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert run("refit", finished, *options) == 0
     printed = said(capsys)
     assert "afr, gamma 0" in printed
-    assert "changes in points" in printed
+    assert "Accuracy, change" in printed
     (folder,) = out.glob("few-label-*/seed-0")
     assert read_json(folder / "metrics.json")["told"] == "FEW GROUPS of groups_60.csv"
     assert yaml.safe_load((folder / "config.yaml").read_text())["method"]["groups"] == str(file)
@@ -183,5 +183,5 @@ def test_a_method_that_has_too_few_rows_is_named_and_the_others_are_shown(
     assert run(*command, "afr,dfr") == 0
     printed = said(capsys)
     assert "Left out dfr, smallest_group 60: The smallest class of a group has" in printed
-    assert "changes in points" in printed
+    assert "Accuracy, change" in printed
     assert [one.parent.name.partition("-")[0] for one in out.glob("*/seed-0")] == ["afr"]
