@@ -60,11 +60,11 @@ def stratified(counts: LevelCounts, positive: int | None, min_count: int) -> lis
     for name, of_table in group_metrics.RATES.items():
         rate, mass = whole.rate(name, positive), of_table(whole.weight, positive).rows
         for position, k in enumerate(group_metrics.classes_compared(len(names), positive)):
-            by_level = (
+            value, rows, worth, own = (
                 counts.by_level(one[position]) for one in (np.nan_to_num(rate.value), rate.rows, rate.worth, mass)
             )
             about = counts.attribute, name, str(names[k]), counts.levels, counts.groups
-            found.append(Stratified(*about, *by_level, size, sizes, min_count))
+            found.append(Stratified(*about, value, rows, worth, own, size, sizes, min_count))
     return found
 
 
