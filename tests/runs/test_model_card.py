@@ -69,7 +69,7 @@ def test_the_front_matter_is_what_the_hub_reads_and_the_card_says_what_it_must(f
         "a figure measured here says nothing about real people",
         "No tool makes a model fair or legal",
         "Lu, Wang, Wang: Debiasing Attention Mechanism in Transformer without Demographics",
-        "`python -m pip install -e '.[torch]'` in a clone",
+        "`python -m pip install '.[torch]'` in a clone",
     ):
         assert words in card.text, words
     assert not re.search(r"\bfairer\b|\bis fair\b|\bunbiased\b(?!:)|pip install levelhead", card.text)

@@ -28,7 +28,7 @@ LIMITS = (
     "Labels and groups are annotations, not facts about a person. Do not use the model to decide about people, or to "
     "say who someone is.",
 )
-INSTALL = "`python -m pip install -e '.[torch]'` in a clone of levelhead"
+INSTALL = "`python -m pip install '.[torch]'` in a clone of levelhead"
 COST_TITLES = {
     "seconds": "Training, seconds",
     "steps": "Optimiser steps",
