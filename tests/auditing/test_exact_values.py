@@ -137,12 +137,20 @@ def test_missing_groups_keep_apart_from_a_group_of_that_name(tmp_path: Path) -> 
     assert list(audited(columns, ["g"], ".csv", tmp_path).groups) == ["NA", "(missing)"]
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
-def test_two_columns_of_one_name_that_nobody_asks_for_do_no_harm(tmp_path: Path, suffix: str) -> None:
-    path, names = tmp_path / f"p{suffix}", ["y", "yhat", "g", "note", "note"]
-    if suffix == ".csv":
-        path.write_text(f"{','.join(names)}\n" + "0,0,a,x,z\n1,1,b,y,w\n" * 20)
+def with_columns(path: Path, names: list[str], values: list[list[str]]) -> Path:
+    """Write a table that may have two columns of one name, which pandas would not."""
+    if path.suffix == ".parquet":
+        arrays = [pyarrow.array(column) for column in zip(*values, strict=True)]
+        pyarrow.parquet.write_table(pyarrow.Table.from_arrays(arrays, names=names), path)
     else:
-        columns = [["0", "1"] * 20, ["0", "1"] * 20, ["a", "b"] * 20, ["x", "y"] * 20, ["z", "w"] * 20]
-        pyarrow.parquet.write_table(pyarrow.Table.from_arrays(list(map(pyarrow.array, columns)), names=names), path)
+        separator = "\t" if path.suffix == ".tsv" else ","
+        path.write_text("\n".join(separator.join(line) for line in [names, *values]) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
+def test_two_columns_of_one_name_that_nobody_asks_for_do_no_harm(tmp_path: Path, suffix: str) -> None:
+    """Which of them is meant does not matter: none of them is read."""
+    names, values = ["y", "yhat", "g", "note", "note"], [["0", "0", "a", "x", "z"], ["1", "1", "b", "y", "w"]] * 20
+    path = with_columns(tmp_path / f"p{suffix}", names, values)
     assert audit_table(path, label="y", prediction="yhat", groups=["g"]).metrics["accuracy"].value == 1
