@@ -24,7 +24,7 @@ def test_the_tables_are_those_of_the_aggregate() -> None:
 
 
 def test_the_sentences_before_the_table_say_what_the_table_says() -> None:
-    page = " ".join((ROOT / "docs" / "ladder.md").read_text(encoding="utf-8").split())
+    page = " ".join((ROOT / "results" / "ladder.md").read_text(encoding="utf-8").split())
     lines = [line for line in ladder.gains(read_json(RESULT)).splitlines() if line.startswith("| ")]
     rows = {line.split(" | ")[0][2:]: line.strip("| ").split(" | ") for line in lines}
     for name, words in (
@@ -87,7 +87,7 @@ def test_the_budget_ends_the_way_to_another_layer() -> None:
 
 
 def test_the_figures_on_texts_are_those_of_the_results() -> None:
-    page = (ROOT / "docs" / "ladder.md").read_text()
+    page = (ROOT / "results" / "ladder.md").read_text()
     names = {
         "AFR, gamma 0 (class-balanced)": "afr, gamma 0",
         "AFR, gamma 2": "afr, gamma 2",
