@@ -193,3 +193,19 @@ def test_weights_of_decisions_say_how(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "--label takes a copy of the decisions." in " ".join(capsys.readouterr().err.replace("│", "").split())
     assert run(*words, "--label", "copy", "--weight", "weight") == 0
     assert capsys.readouterr().out.startswith("By sex, the favourable outcome")
+
+
+def test_rates_of_the_favourable_outcome_are_the_same_whichever_class_is_positive() -> None:
+    frame, options = drawn(sex=LEVELS["sex"], education=LEVELS["education"])
+    year = np.arange(len(frame)) % 3
+    frame.loc[(frame["sex"] == "f") & (year == 2), "p"] = 1
+    options |= {"sensitive_features": frame["sex"], "favourable": 0}
+    for asked in ({"control_features": frame["education"]}, {"time": year}, {"time": year // 2}):
+        turned, plain = (lh.audit(frame["y"], frame["p"], positive=one, **options, **asked) for one in (1, 0))
+        leads = turned.to_dict()["lead"], plain.to_dict()["lead"]
+        named = [sorted(zip(lead["groups"], lead["values"], strict=True)) for lead in leads]
+        assert [one for _, one in named[0]] == pytest.approx([one for _, one in named[1]])
+        if "time" in asked:
+            assert turned.over_time.sentences() == plain.over_time.sentences()
+            charts = [[block.get("lines") for block in one.page()["chart"]] for one in (turned, plain)]
+            assert charts[0] == charts[1]

@@ -120,7 +120,8 @@ class Control(Part):
                 frame.warnings.append(no_level_sentence(control, without))
             strata += stratified(counts, positive, options.min_count)
         plain = self._plain(frame)
-        return controlled(strata, control, level=options.level, reference=frame.references, plain=plain)
+        about: dict[str, Any] = {"reference": frame.references, "plain": plain, "outcome": frame.outcome}
+        return controlled(strata, control, level=options.level, **about)
 
     @staticmethod
     def _plain(frame: Frame) -> Lead | None:

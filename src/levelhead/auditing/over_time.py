@@ -22,7 +22,7 @@ from levelhead.metrics.counts import IntArray
 from levelhead.metrics.names import RATE_TITLES, Key, attribute_names, by_names, group_name
 from levelhead.report.headline import Lead, Leading
 from levelhead.report.record import Finding
-from levelhead.report.sentences import change_lead, group_change_lead, named_group
+from levelhead.report.sentences import TURNED, change_lead, group_change_lead, named_group, turned
 from levelhead.report.text import counted, joined, number, percent_ends
 from levelhead.report.wide import Fraction, GapSlope
 from levelhead.tables.files import FILE
@@ -86,7 +86,8 @@ class OverTime(Leading, Answer):
     """What changes over the ``periods`` of a ``column``: the trends of each sensitive column, the clearest first.
 
     ``changes`` are those of each group's rates, by sensitive column, where there are two periods. ``causes`` says why
-    sensitive columns have no trend: one clause for each of them.
+    sensitive columns have no trend: one clause for each of them. ``turned``: sentences are about the rates of the other
+    one of two classes, the favourable outcome.
     """
 
     column: str
@@ -96,6 +97,7 @@ class OverTime(Leading, Answer):
     level: float
     causes: Mapping[Key, str] = field(default_factory=dict)
     changes: Mapping[Key, tuple[RateChange, ...]] = field(default_factory=dict)
+    turned: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
@@ -108,7 +110,7 @@ class OverTime(Leading, Answer):
             for name, found in by_names(self.by_attribute).items()
         }
         found = super().to_dict() | {"by_attribute": own}
-        del found["causes"], found["changes"]  # sentences and sensitive columns have them
+        del found["causes"], found["changes"], found["turned"]  # sentences and sensitive columns have them
         return found
 
     def changes_of(self, name: str) -> tuple[RateChange, ...]:
@@ -133,11 +135,14 @@ class OverTime(Leading, Answer):
 
     def leads_of(self, name: str) -> list[Lead]:
         """Return what is said of one sensitive column; nothing where no gap was compared."""
-        found, two, periods = by_names(self.by_attribute)[name], len(self.periods) == 2, self.periods
+        found, changes = by_names(self.by_attribute)[name], self.changes_of(name)
+        two, periods = len(self.periods) == 2, self.periods
+        if self.turned:
+            found, changes = tuple(map(_of_other, found)), tuple(map(_change_of_other, changes))
         leads = [_trend_lead(name, one, periods) for one in found if one.slope.excludes_zero]
         leads += [
             group_change_lead(name, one.group, one.rate, one.first, one.last, one.change, periods=periods)
-            for one in self.changes_of(name)
+            for one in changes
             if one.change.excludes_zero
         ]
         leads += [_outside_lead(name, one) for one in found if one.first_outside is not None]
@@ -162,6 +167,25 @@ class OverTime(Leading, Answer):
                     yield name, one.group, Fraction(f"{one.rate}_difference[{gap.period}]"), gap.difference
             for changed in self.changes_of(name):
                 yield name, changed.group, Fraction(f"{changed.rate}_change"), changed.change
+
+
+def _of_other(one: GapTrend) -> GapTrend:
+    """Return a trend as that of the other class's rate, which is one less."""
+    gaps = tuple(
+        PeriodGap(gap.period, turned(gap.difference, 0), -gap.high, -gap.low, gap.outside, _of_rest(gap.rates))
+        for gap in one.gaps
+    )
+    line = (-one.line[0], -one.line[1])
+    return replace(one, rate=TURNED[one.rate], gaps=gaps, slope=turned(one.slope, 0), line=line)
+
+
+def _change_of_other(one: RateChange) -> RateChange:
+    first, last = _of_rest((one.first, one.last))
+    return RateChange(one.group, TURNED[one.rate], first, last, turned(one.change, 0))
+
+
+def _of_rest(rates: tuple[float, float]) -> tuple[float, float]:
+    return 1 - rates[0], 1 - rates[1]
 
 
 def _subject(name: str, one: GapTrend, what: str) -> tuple[str, ...]:
@@ -327,6 +351,7 @@ class Time(Part):
             }
         reference = {**frame.ratios_to, **frame.reference}
         found = over_time(cells, compared, reference, column=column, periods=periods, known=known, options=options)
+        found = replace(found, turned=frame.outcome is not None)
         frame.warnings.extend([*alike(printable(column), "periods", periods), *_few(found, frame)])
         return found
 

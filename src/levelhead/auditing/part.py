@@ -89,6 +89,14 @@ class Frame:
         return {str(self.classes[at]): name for at, name in named.items()}
 
     @property
+    def outcome(self) -> str | None:
+        """What the favourable outcome is called, where it is the other of two classes than rates are about."""
+        if self.favourable is None or len(self.classes) != 2 or self.favourable == self.compared[0]:
+            return None
+        text = str(self.classes[self.favourable])
+        return self.shown.get(text, text)
+
+    @property
     def options(self) -> AuditOptions:
         """The options."""
         return self.asked.options

@@ -17,7 +17,7 @@ from levelhead.metrics.group import FloatArray
 from levelhead.metrics.names import Key
 from levelhead.report import wide
 from levelhead.report.headline import Lead
-from levelhead.report.sentences import gap_words, named_group
+from levelhead.report.sentences import TURNED, gap_words, named_group, turned
 from levelhead.report.text import Record, counted, joined, number, short
 from levelhead.report.wide import Fraction
 from levelhead.types import Estimate, in_quotes, listed
@@ -142,6 +142,7 @@ def controlled(
     level: float,
     reference: Mapping[str, str],
     plain: Lead | None = None,
+    outcome: str | None = None,
 ) -> ControlFound:
     """Compare groups within levels.
 
@@ -151,6 +152,7 @@ def controlled(
         level: how often all averages together, and all levels together, are to hold their true differences.
         reference: the group of each column that the others are compared with; columns without one compare all pairs.
         plain: what the audit names without strata: it comes first.
+        outcome: the favourable outcome, where it is the other of two classes: sentences are about its rates.
 
     Returns:
         JSON-able: ``column``; ``pairs``, the plain one and then the largest first, each with the standardised figures
@@ -171,11 +173,11 @@ def controlled(
     comparisons, min_count = max(1, found.comparisons), strata[0].min_count
     result = {"column": control, "level": level, "comparisons": comparisons, "min_count": min_count}
     there = any(quantity.places(plain) for quantity in quantities)
-    leads = _leads({**result, "pairs": pairs}, None if there else plain)
+    leads = _leads({**result, "pairs": pairs}, None if there else plain, outcome)
     return ControlFound({**result, "pairs": pairs, "cells": cells}, leads)
 
 
-def _leads(result: Record, lacking: Lead | None = None) -> list[Lead]:
+def _leads(result: Record, lacking: Lead | None = None, outcome: str | None = None) -> list[Lead]:
     """Say the first difference within levels and without them, and what it is averaged over.
 
     ``lacking``: what the audit names without strata, where no stratum has enough rows of it.
@@ -188,20 +190,23 @@ def _leads(result: Record, lacking: Lead | None = None) -> list[Lead]:
         reason = f"no stratum has {few} of both under it"
         return [Lead((f"{within}, the {_called(lacking.quantity)} of {both} cannot be compared: {reason}.",))]
     pair = result["pairs"][0]
-    figure, of_class = Estimate(pair["difference"], pair["low"], pair["high"], 0), short(pair["class"], 40)
+    figure, rate, of_class = Estimate(pair["difference"], pair["low"], pair["high"], 0), pair["rate"], pair["class"]
     sides = [pair[side] for side in ("first", "second")]
-    values = [f"{number(100 * one['value'])}%" for one in sides]
+    values, plain = [one["value"] for one in sides], pair["plain"]
+    if outcome is not None:
+        figure, rate, of_class = turned(figure, 0), TURNED[rate], outcome
+        values, plain = [1 - value for value in values], -plain
     names = [named_group(pair["attribute"], one["group"]) for one in sides]
-    first, second = (f"{value} for {name}" for value, name in zip(values, names, strict=True))
-    plain = f"{number(100 * pair['plain'], signed=True)} points"
+    first, second = (f"{number(100 * value)}% for {name}" for value, name in zip(values, names, strict=True))
     told = Lead(
-        (f"{within}, the {_called(pair['rate'])} of “{of_class}” is ", first, " and ", second),
-        f"{gap_words(figure)}. Without strata, over the same rows, the difference is {plain}.",
+        (f"{within}, the {_called(rate)} of “{short(of_class, 40)}” is ", first, " and ", second),
+        f"{gap_words(figure)}. Without strata, over the same rows, the difference is "
+        f"{number(100 * plain, signed=True)} points.",
         pair["attribute"],
-        pair["rate"],
-        pair["class"],
+        rate,
+        of_class,
         tuple(one["group"] for one in sides),
-        tuple(one["value"] for one in sides),
+        tuple(values),
         figure,
         comparisons=result["comparisons"],
     )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from levelhead.metrics.names import METRICS, RATE_TITLES
 from levelhead.report import blocks
+from levelhead.report.sentences import TURNED, Words, turned
 from levelhead.report.text import Record, estimate_from_dict, level_text, short
 
 TICKS = 6
@@ -18,20 +19,26 @@ def chart(record: Record, lead: Record) -> list[Record]:
     trends = [one for own in whole.get("by_attribute", {}).values() for one in own["trends"]]
     if len(whole.get("periods", ())) < 3 or not trends:
         return []
-    about = [lead["quantity"], *lead["groups"]]
+    sign, base, names = (
+        (-1, 1, TURNED) if Words(record).turned else (1, 0, dict[str, str]())
+    )  # rates of the other class
+    about = [names.get(lead["quantity"], lead["quantity"]), *lead["groups"]]
     one = next((one for one in trends if [one["rate"], one["group"], one["reference"]] == about), trends[0])
     gaps = one["gaps"]
     ticks = [(at, short(gap["period"], 12)) for at, gap in enumerate(gaps)][:: max(1, -(-len(gaps) // TICKS))]
-    rate, (group, to) = RATE_TITLES[one["rate"]], (short(one["group"], 40), short(one["reference"], 40))
+    rate = RATE_TITLES[names.get(one["rate"], one["rate"])]
+    group, to = short(one["group"], 40), short(one["reference"], 40)
     rates = [  # in the colours of the headline, whose second group has the first one
-        (name, [(at, 100 * gap["rates"][side]) for at, gap in enumerate(gaps)]) for side, name in ((1, to), (0, group))
+        (name, [(at, 100 * (base + sign * gap["rates"][side])) for at, gap in enumerate(gaps)])
+        for side, name in ((1, to), (0, group))
     ]
     points = [
         (at, *(100 * end for end in (found.value, found.low, found.high)), gap["period"] == one["first_outside"])
         for at, gap in enumerate(gaps)
-        for found in [estimate_from_dict(gap["difference"])]
+        for found in [turned(figure, 0) if names else figure for figure in [estimate_from_dict(gap["difference"])]]
     ]
-    line = [] if one["line"][0] is None else [(0, 100 * one["line"][0]), (len(gaps) - 1, 100 * one["line"][1])]
+    ends = zip((0, len(gaps) - 1), one["line"], strict=True)
+    line = [(at, 100 * sign * end) for at, end in ends if end is not None]
     outside = [f"Ringed: {one['first_outside']}, the first period outside its limits."] * bool(one["first_outside"])
     return [
         blocks.curves(f"{rate} by period", rates, titles=(short(whole["column"], 40), "Percent"), ticks=ticks),

@@ -19,7 +19,7 @@ from levelhead.report.charts import chart, in_order, subjects_of
 from levelhead.report.definitions import CAUTION
 from levelhead.report.folds import known, row_of
 from levelhead.report.headline import Lead
-from levelhead.report.rows import Row, rows_of, told
+from levelhead.report.rows import BY_PERIOD, Row, rows_of, told
 from levelhead.report.sentences import TURNED, Words, turned
 from levelhead.report.text import Record, counted, joined, level_text, number, short
 from levelhead.report.titles import title_of
@@ -182,7 +182,9 @@ class _Found:
             re.sub("_(new|bounds)$", "", name)
             for one in self.subjects
             for name, row in one.found.items()
-            if (re.sub("_(new|bounds)$", "", name.partition("[")[0]) in shown or self.each == "score") and known(row)
+            if (re.sub("_(new|bounds)$", "", name.partition("[")[0]) in shown or self.each == "score")
+            and known(row)
+            and not BY_PERIOD.search(name)
         )
         if not shown:
             return [name for name in every if name != "ideal"][:PANELS]

@@ -63,7 +63,7 @@ FIGURES: Mapping[str, tuple[str, str]] = {
 _ENDINGS = {
     "_by_chance": ", expected by chance",
     "_difference": ", difference",
-    "_within_levels": " within strata",
+    "_difference_within_levels": ", difference within strata",
     "_change": ", change",
     "_slope": ", change a period",
     "_bounds": ", bounds",
