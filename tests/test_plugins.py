@@ -117,7 +117,7 @@ def test_a_method_and_a_data_set_in_the_current_folder(here: Path, capsys: pytes
     done = subprocess.run(command, cwd=here, check=True, capture_output=True, text=True)
     assert f": running the code of {here / 'focal.py'}" in done.stderr
     assert read_json(here / "run" / "evaluation-test.json")["run"]["method"] == "focal:Focal"
-    assert run("table", "run", "--baseline", "focal:Focal (gamma=1.5, kind=hard)") == 0
+    assert run("table", "run", "--baseline", "focal:Focal (gamma=1.5, kind=hard)", "--all") == 0
     assert "focal:MyPortraits" in said(capsys)
     assert "a method of my own" in (here / "run" / "model" / "README.md").read_text()
 

@@ -226,7 +226,7 @@ def test_runs_on_different_data_are_different_tables(tmp_path: Path) -> None:
     show_results(cells, tmp_path / "runs", console=console, html_file=tmp_path / "page.html", everything=True)
     text = console.file.getvalue()  # type: ignore[attr-defined]
     for correlation in ("0.0", "1.0"):
-        assert f"Differences to erm, correlation {correlation}" in text
+        assert f"“balanced, correlation {correlation}” did not measurably change" in text
     show_results(cells, tmp_path / "runs", console=console)
     brief = console.file.getvalue()[len(text) :]  # type: ignore[attr-defined]
     assert brief.count("\ncorrelation 0.0\n") == 1, "each short table says whose it is"

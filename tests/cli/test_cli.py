@@ -39,7 +39,7 @@ def test_train_evaluate_and_table_in_a_row(
     assert run("table", "runs", "--markdown") == 0
     out = capsys.readouterr().out
     assert "AT CHANCE" in out
-    assert "Differences to erm" in out
+    assert "changes in points" in out
     (comparison,) = json.loads(Path("table.json").read_text())["comparisons"]
     assert comparison["seeds"] == {"dam": [1], "erm": [1]}
 

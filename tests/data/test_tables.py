@@ -142,7 +142,7 @@ def test_columns_that_are_not_asked_for_are_not_held(tmp_path: Path) -> None:
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert len(found["text"]) == 2000
-        assert peak < 5_000_000  # of the 36 MB that the file holds
+        assert peak < 10_000_000  # of the 36 MB that the file holds
         assert pyarrow.total_allocated_bytes() - before < 5_000_000
 
 

@@ -137,7 +137,8 @@ def test_runs_are_pooled(runs, tmp_path):
     typed = ["inspect", str(runs["erm0"]), str(runs["erm1"]), "--against", str(runs["dam0"]), "--permutations", "39"]
     result = CliRunner().invoke(app, [*typed, "--html", str(html), "--json", str(file)])
     assert result.exit_code == 0, result.output
-    assert "Places by erm and dam, percent" in result.output
+    assert "erm: Logits" in result.output
+    assert "dam: Logits" in result.output
     record = json.loads(file.read_text())
     assert record["kind"] == "inspection"
     assert record["runs"] == {"erm": 2, "dam": 1}
