@@ -149,13 +149,13 @@ class DecisionAudit(Leading, Report):
                 if apart is None or ratio is None or to is None:
                     continue
                 rates = {group: found.selection_rate, to: column.groups[to].selection_rate}
-                first, second = (
-                    f"{percent(one)}% of {named_group(name, group_name(key))}" for key, one in rates.items()
-                )
+                names = [named_group(name, group_name(key)) for key in rates]
+                first, second = (f"{percent(one)}% of " for one in rates.values())
+                start = f"{by}“{short(self.favourable, 40)}” is the decision for {first}"
                 size = f"{percent(apart, signed=True)} percentage points, interval {percent_ends(apart, signed=True)}"
                 sure = "" if apart.excludes_zero else "; inconclusive"
                 lead = Lead(
-                    (f"{by}“{short(self.favourable, 40)}” is the decision for ", first, " and ", second),
+                    (start, names[0], f" and {second}", names[1]),
                     f"a difference of {size}{sure}. {_verdict(ratio)}",
                     name,
                     "selection_rate",

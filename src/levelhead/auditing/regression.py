@@ -246,8 +246,9 @@ def _pair_lead(found: RegressionAudit, pair: Pair) -> Lead:
     else:
         off = "predictions are" if pair.quantity == "mean_error" else "predictions are off by"
         said = map(_too_high, ends) if pair.quantity == "mean_error" else map(digits, ends)
-        first, second = (f"{one} for {name}" for one, name in zip(said, names, strict=True))
-        pieces, rest = (f"{where}{off} ", first, " and ", second, " on average"), f"a difference of {size}, {rest}"
+        first, second = (f"{one} for " for one in said)
+        pieces = f"{where}{off} {first}", names[0], f" and {second}", names[1], " on average"
+        rest = f"a difference of {size}, {rest}"
     return Lead(
         pieces, rest, pair.column, pair.quantity, None, sides, tuple(ends), pair.difference,
         comparisons=found.comparisons,

@@ -197,9 +197,10 @@ def _leads(result: Record, lacking: Lead | None = None, outcome: str | None = No
         figure, rate, of_class = turned(figure, 0), TURNED[rate], outcome
         values, plain = [1 - value for value in values], -plain
     names = [named_group(pair["attribute"], one["group"]) for one in sides]
-    first, second = (f"{number(100 * value)}% for {name}" for value, name in zip(values, names, strict=True))
+    first, second = (f"{number(100 * value)}% for " for value in values)
+    start = f"{within}, the {_called(rate)} of “{short(of_class, 40)}” is {first}"
     told = Lead(
-        (f"{within}, the {_called(rate)} of “{short(of_class, 40)}” is ", first, " and ", second),
+        (start, names[0], f" and {second}", names[1]),
         f"{gap_words(figure)}. Without strata, over the same rows, the difference is "
         f"{number(100 * plain, signed=True)} points.",
         pair["attribute"],

@@ -44,7 +44,7 @@ class Kind(NamedTuple):
     each: str = "group"
     pairs: bool = False
     order: int = -1
-    option: str = "--html, --json"
+    option: str = "--html, --json, or print(result.text(all=True))"
 
 
 RATES = ("true_positive_rate", "false_positive_rate", "selection_rate", "accuracy")
@@ -66,7 +66,7 @@ KINDS = {
         each="place",
         order=0,
     ),
-    "language models": Kind("Language models", (), each="score", order=0),
+    "language models": Kind("Language models", (), each="score", order=0, option="--html, --json"),
     "comparison": Kind(
         "Comparison",
         ("equalized_odds_change", "accuracy_change", "equalized_odds", "accuracy"),

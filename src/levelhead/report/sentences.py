@@ -360,14 +360,15 @@ def _pair_lead(pair: Record, words: Words, *, at_most: float | None = None, comp
     if words.favourable is not None:
         predicted, end = "", f" {words.decided}"
     names = [named_group(pair["attribute"], group) for group in groups]
-    first, second = (f"{number(100 * value)}% of {name}" for value, name in zip(values, names, strict=True))
+    first, second = (f"{number(100 * value)}% of " for value in values)
     most = figure.size.high if at_most is None else at_most
     rest = f"{gap_words(figure)}."
     if not figure.excludes_zero and most <= NARROW:
         whole = "no two groups differ by more than" if comparisons > 2 else "a gap of at most"
         rest = f"{whole} {number(100 * most)} points."
+    pieces = f"Among {whom}, {predicted}{first}", names[0], f" and {second}", names[1], end
     return Lead(
-        (f"Among {whom}, {predicted}", first, " and ", second, end), rest, pair["attribute"], rate, of_class,
+        pieces, rest, pair["attribute"], rate, of_class,
         tuple(groups), tuple(values), figure, comparisons=comparisons,
     )  # fmt: skip
 

@@ -146,7 +146,7 @@ class _Brief:
         """Say what is left out, and how to see it."""
         parts = [(f"more {self.brief['row']}", rows), ("more sentence", sentences), ("more warning", warnings)]
         named = [counted(count, what) for what, count in parts if count]
-        return f"{', '.join(named) or 'More figures'}: {self.brief['option']}, or print(result.text(all=True))."
+        return f"{', '.join(named) or 'More figures'}: {self.brief['option']}."
 
 
 class DrawnTable:
