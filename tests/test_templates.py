@@ -181,7 +181,7 @@ def test_the_benchmark_of_language_models(
     config = GPT2Config(vocab_size=len(tokenizer), n_embd=16, n_layer=1, n_head=2, n_positions=32, bos_token_id=2)
     GPT2LMHeadModel(config).save_pretrained(here / "MODEL")
     assert run(*command_after("pairs.py")) == 0
-    assert re.search(r"prefers first +│ 0\.[27]500", capsys.readouterr().out)
+    assert re.search(r"MODEL: pairs: prefers first 0\.[27]50", capsys.readouterr().out)
     assert read_json(here / "runs" / "pairs" / "scores-pairs.json")["items"] == 12
     assert len((here / "runs" / "pairs" / "answers-pairs.jsonl").read_text().splitlines()) == 13
     assert run("lm", "compare", "runs/pairs", "runs/pairs", "--data-root", "data", "--json", "same.json") == 0

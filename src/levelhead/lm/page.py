@@ -69,7 +69,8 @@ def language_model_page(summary: Record, *, source: str = "") -> Record:
         the page as a plain dict, for :func:`levelhead.report.render`.
     """
     names, found = [short(name, 60) for name in summary["models"]], summary["benchmarks"]
-    main = [one | {"benchmark": block["name"]} for block in found for one in block["scores"] if one["main"]]
+    every = [one | {"benchmark": block["name"]} for block in found for one in block["scores"]]
+    main = [one for one in every if one["main"]] or every  # a benchmark of the user's may name none
     pairs = sorted(summary["pairs"], key=lambda one: one["side"] is None)
     said = [block["finding"] for block in found if block.get("finding")]
     if len(names) == 1:
@@ -177,7 +178,7 @@ def _intervals(figures: Sequence[Sequence[Any]]) -> list[tuple[str, str]]:
 
 def _of_scores(main: Sequence[Record], name: str, told: bool) -> list[str]:
     """Say which bias scores of a model lie apart from their ideal by more than the benchmarks' items leave open."""
-    biases = [(one, estimate_from_dict(one["figures"][0])) for one in main if one["main"]["side"] == "bias"]
+    biases = [(one, estimate_from_dict(one["figures"][0])) for one in main if (one["main"] or {}).get("side") == "bias"]
     figures = [(one, figure) for one, figure in biases if one["main"]["ideal"] is not None and _bounded(figure)]
     if not biases and main:
         said = [f"{_named(one)} {_said(one['figures'][0])}" for one in main[:_NAMED]]
