@@ -94,3 +94,4 @@ def test_rate_and_shares_come_from_earlier_rows(tmp_path: Path) -> None:
     positive = table[table["y"]]
     assert found.rate == pytest.approx(positive["decision"].mean())
     assert found.rows == {"f": 75, "m": 25}
+    assert found.sentence.startswith("100 rows with y = True ")

@@ -17,6 +17,7 @@ from levelhead.auditing.options import MIN_COUNT
 from levelhead.metrics.power import check_plan, detectable_gap, rows_needed
 from levelhead.report import blocks
 from levelhead.report.result import Report
+from levelhead.report.sentences import Words
 from levelhead.report.text import Record, counted, level_text, number
 from levelhead.tables.tally import MOST_GROUPS
 from levelhead.types import ConfigError, quoted
@@ -27,7 +28,8 @@ MOST_ROWS, SMALLEST_SHARE = 10**12, 1e-300
 def plan_page(record: Record, *, source: str = "") -> Record:
     """Summarise what :meth:`Plan.to_dict` returned, or the JSON of it, as a page."""
     gap = math.nan if record["gap"] is None else record["gap"]
-    plan = Plan(gap, record["rate"], record["rows"], record["power"], record["level"], record["comparisons"])
+    names = ("rate", "rows", "power", "level", "comparisons", "denominator")
+    plan = Plan(gap, *(record[name] for name in names))
     rows: list[tuple[object, list[Record]]] = [
         (name, [blocks.cell(f"{100 * rows / plan.total:.1f}%"), blocks.cell(f"{rows:,}")])
         for name, rows in plan.rows.items()
@@ -52,7 +54,8 @@ class Plan(Report):
     """What :func:`plan_audit` found; fractions.
 
     ``rows`` of each group show a difference of ``gap`` between any two groups with probability ``power``, in an audit
-    that makes this many ``comparisons``. ``gap`` is NaN where so few rows show no gap, of any size.
+    that makes this many ``comparisons``; they are of the ``denominator`` of the rate, in words. ``gap``
+    is NaN where so few rows show no gap, of any size.
 
     Examples:
         >>> import levelhead as lh
@@ -70,6 +73,7 @@ class Plan(Report):
     power: float
     level: float
     comparisons: int = 1
+    denominator: str = "rows"
 
     @property
     def total(self) -> int:
@@ -83,13 +87,14 @@ class Plan(Report):
     @property
     def sentence(self) -> str:
         """What was found, in one sentence."""
+        found = f"{self.total:,} {self.denominator}"
         if math.isnan(self.gap):
-            return f"{self.total:,} rows are too few to detect any gap in a rate of {number(100 * self.rate)}%."
+            return f"{found} are too few to detect any gap in a rate of {number(100 * self.rate)}%."
         pairs = len(self.rows) * (len(self.rows) - 1) // 2
         points = f"{100 * self.gap:.1f}" if self.gap >= 0.001 else f"{100 * self.gap:.2g}"
         which = "the two groups" if pairs == 1 else f"any two of {len(self.rows)} groups"
         return (
-            f"{self.total:,} rows detect a gap of {points} points between {which} in {100 * self.power:g} "
+            f"{found} detect a gap of {points} points between {which} in {100 * self.power:g} "
             f"of 100 audits, at a rate of {number(100 * self.rate)}%."
             + (f" But an audit leaves out groups of fewer than {MIN_COUNT} rows." if self.few else "")
         )
@@ -154,10 +159,11 @@ def plan_audit(
         >>> plan.rows
         {'group 1': 4526, 'group 2': 2716, 'group 3': 1811}
     """
+    denominator = "rows"
     if (gap is None) == (rows is None):
         raise Refused("A plan needs a gap to detect or a number of rows: give {gap} or {rows}, one of them.", ["gap"])
     if data is not None:
-        found, named = _earlier(data, list(groups), label, prediction, favourable)
+        found, named, denominator = _earlier(data, list(groups), label, prediction, favourable)
         rate = found if rate is None else rate
     elif rate is None:
         raise Refused("A plan needs the expected rate: give {rate}, or a table of earlier rows.", ["rate"])
@@ -179,12 +185,12 @@ def plan_audit(
         total = _rows_for(gap, rate, parts, asked)
         # A group of a tenth of a row cannot be: each gets whole ones.
         each = [max(1, math.ceil(share * total - 1e-9)) for share in parts]
-        return Plan(gap, rate, dict(zip(named, each, strict=True)), power, level, comparisons)
+        return Plan(gap, rate, dict(zip(named, each, strict=True)), power, level, comparisons, denominator)
     if not len(parts) <= (rows or 0) <= MOST_ROWS:
         raise ConfigError(f"rows={rows} must be at least the {len(parts)} groups, and at most {MOST_ROWS:,}.")
     each = [max(1, round(share * (rows or 0))) for share in parts]
     shown = detectable_gap(rate, *sorted(each)[:2], **asked)
-    return Plan(shown, rate, dict(zip(named, each, strict=True)), power, level, comparisons)
+    return Plan(shown, rate, dict(zip(named, each, strict=True)), power, level, comparisons, denominator)
 
 
 def _rows_for(gap: float, rate: float, shares: NDArray[np.float64], asked: Mapping[str, Any]) -> float:
@@ -206,8 +212,8 @@ def _rows_for(gap: float, rate: float, shares: NDArray[np.float64], asked: Mappi
 
 def _earlier(
     data: Any, groups: list[str], label: str | None, prediction: str | None, favourable: Hashable
-) -> tuple[float, dict[str, float]]:
-    """Return the rate of all rows of a table, and the share of each group in its denominator."""
+) -> tuple[float, dict[str, float], str]:
+    """Return the rate of all rows of a table, the share of each group in its denominator, and what that is called."""
     asked: dict[str, Any] = {"positive": favourable} if label is not None else {"favourable": favourable}
     found = audit_table(data, groups=groups, label=label, prediction=prediction, replicates=100, **asked)
     wanted = "selection_rate" if label is None else "true_positive_rate"
@@ -220,7 +226,9 @@ def _earlier(
         raise ConfigError("A plan takes the rate and the shares of one group column, of two classes: name one.")
     rows = sum(one.n for one in rates.values())
     rate = sum(one.value * one.n for one in rates.values()) / rows
-    return rate, {group: one.n / rows for group, one in rates.items()}
+    record = found.to_dict()
+    denominator = "rows" if label is None else Words(record).those(record["positive"])
+    return rate, {group: one.n / rows for group, one in rates.items()}, denominator
 
 
 def _named(shares: Mapping[str, float] | Sequence[float] | str) -> dict[str, float]:

@@ -136,6 +136,8 @@ class Postprocessed(Leading, Report):
         return {
             "kind": self.kind,
             **self.saved.to_dict(),
+            "positive": self.saved.classes[1],
+            "words": {"order": list(self.saved.classes)},
             "scale": self.scale.name,  # of these rows, as threshold and cut-offs are; the rule takes probabilities
             **leads_in_json([*self.leads, *plainly([self.scale.sentence(self.threshold)])]),
             "level": None if self.audit is None else self.audit.level,

@@ -276,11 +276,12 @@ class _Found:
         return blocks.brief(said, table, places, notes, row=kind, named=about, option=self.kind.option)
 
     def _caption(self, figures: Sequence[str]) -> str:
-        if self.pairs:
-            return f"Differences between groups in points, with {self.level} intervals"
-        by = joined([short(name, 30) for name in dict.fromkeys(one.column for one in self.subjects)][:4])
         outcome = self.words.decision or self.words.favourable or self.words.positive
         about = "" if outcome is None else f": rates of {short(outcome, 40)}"
+        about += " with the rule" * bool(about and self.record["kind"] == "rule")
+        if self.pairs:
+            return f"Differences between groups{about} in points, with {self.level} intervals"
+        by = joined([short(name, 30) for name in dict.fromkeys(one.column for one in self.subjects)][:4])
         shares = [row for one in self.subjects for name in figures if (row := row_of(one, name)) and row.fraction]
         unit = "" if not shares else " in percent" if about else ", percent"
         by = f" by {by}" if self.each == "group" and by != self.each else ""  # of a column without a name of its own
