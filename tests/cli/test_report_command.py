@@ -17,11 +17,7 @@ from levelhead.runs.recipe import load_experiment
 from levelhead.storage import read_json
 
 ROOT = Path(__file__).parents[2]
-WITH_A_PAGE = [
-    file
-    for file in sorted((ROOT / "results").glob("*.json"))
-    if kind_of(read_json(file)) and file.stem not in ("celeba64_attractive_small", "utkface64_small")
-]
+WITH_A_PAGE = [file for file in sorted((ROOT / "results").glob("*.json")) if kind_of(read_json(file))]
 
 
 @pytest.fixture(scope="module")

@@ -167,6 +167,10 @@ def test_the_verbs_pass_terms_and_text_on(tmp_path: Path, root: Path, capsys: py
     both = (tmp_path / "one", tmp_path / "two")  # the terms of the runs are taken again
     assert run("lm", "compare", *both, "--data-root", root, "--json", tmp_path / "both") == 0
     assert read_json(tmp_path / "both")["pairs"]
+    scores = tmp_path / "two" / "scores-stereoset.json"
+    write_json(scores, {**read_json(scores), "options": {"terms": ["a"]}})
+    assert run("lm", "compare", *both, "--data-root", root) == 2
+    assert "stereoset was run with another terms in" in said(capsys)
 
 
 @pytest.mark.usefixtures("loaded")

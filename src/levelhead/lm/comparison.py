@@ -165,12 +165,15 @@ def _rescored(
 
 def _refuse_unlike(name: str, records: Sequence[Record], folders: Sequence[Path]) -> None:
     """Raise :class:`~levelhead.types.DataError` for runs with other options; given answers have none."""
-    asked = [(one.get("options"), folder) for one, folder in zip(records, folders, strict=True) if not one.get("given")]
+    asked = [
+        (one.get("options") or {}, folder) for one, folder in zip(records, folders, strict=True) if not one.get("given")
+    ]
     for options, folder in asked[1:]:
-        if options != asked[0][0]:
+        first, place = asked[0]
+        if unlike := [key for key in first | options if first.get(key) != options.get(key)]:
             raise DataError(
-                f"{name} was run with other options in {asked[0][1]} ({asked[0][0]}) and in {folder} ({options}): run "
-                "one of them again like the other."
+                f"{name} was run with another {listed(unlike)} in {place} than in {folder}: run one of them again like "
+                "the other."
             )
 
 
