@@ -168,7 +168,7 @@ def test_the_verbs_pass_terms_and_text_on(tmp_path: Path, root: Path, capsys: py
     assert run("lm", "compare", *both, "--data-root", root, "--json", tmp_path / "both") == 0
     assert read_json(tmp_path / "both")["pairs"]
     scores = tmp_path / "two" / "scores-stereoset.json"
-    write_json(scores, {**read_json(scores), "options": {"terms": ["a"]}})
+    write_json(scores, (record := read_json(scores)) | {"options": record["options"] | {"terms": ["a"]}})
     assert run("lm", "compare", *both, "--data-root", root) == 2
     assert "stereoset was run with another terms in" in said(capsys)
 
