@@ -230,7 +230,7 @@ def test_the_sentence_has_the_curve_at_both_ends_and_its_peak() -> None:
     points = {name: (round(at), round(100 * value, 1)) for name, (at, value) in found.points.items()}
     assert list(points) == ["start", "end", "peak"]
     assert points["peak"][1] == max(round(100 * value, 1) for _, value in found.curve)
-    said = continuous_sentence("age", found)
+    said = continuous_sentence("age", found, of_class="1")
     assert "from {start[1]:.1f}% at {start[0]} to {end[1]:.1f}% at {end[0]}, with a peak of".format(**points) in said
     assert "{peak[1]:.1f}% at {peak[0]} (cubic fit, permutation p below 0.005).".format(**points) in said
     assert "points from" not in said
@@ -239,34 +239,36 @@ def test_the_sentence_has_the_curve_at_both_ends_and_its_peak() -> None:
 def test_a_low_between_the_ends_is_named_and_a_steady_curve_has_neither() -> None:
     valley = continuous_gap(1 - np.array(HILL), range(200), title="age")
     assert set(valley.points) == {"start", "end", "low"}
-    assert "with a low of " in continuous_sentence("age", valley)
+    assert "with a low of " in continuous_sentence("age", valley, of_class="1")
     steady = continuous_gap(np.arange(200) / 400, np.arange(200), title="age")
     assert set(steady.points) == {"start", "end"}
-    assert "from 2.5% at 10 to 47.3% at 189 (cubic fit" in continuous_sentence("age", steady)
+    assert "from 2.5% at 10 to 47.3% at 189 (cubic fit" in continuous_sentence("age", steady, of_class="1")
 
 
 def test_a_curve_that_chance_makes_is_not_decided_and_the_level_counts() -> None:
     chance = np.random.default_rng(5)
     flat = continuous_gap((chance.random(300) < 0.3).astype(float), chance.random(300), title="age")
     assert flat.range_p > 0.1
-    assert f"along age is detected (permutation p {flat.range_p:.2f}); a " in continuous_sentence("age", flat)
-    assert "is detected" not in continuous_sentence("age", flat, level=0.01)
+    assert f"along age is detected (permutation p {flat.range_p:.2f}); a " in continuous_sentence(
+        "age", flat, of_class="1"
+    )
+    assert "is detected" not in continuous_sentence("age", flat, of_class="1", level=0.01)
 
 
 def test_a_share_is_never_said_to_be_below_0_and_places_are_told_apart() -> None:
     steep = continuous_gap([0.0] * 180 + [1.0] * 20, [1.7e12 + place for place in range(200)], title="time")
     assert min(value for _, value in steep.curve) < 0
-    said = continuous_sentence("time", steep)
+    said = continuous_sentence("time", steep, of_class="1")
     assert "−" not in said.replace(" −", "")
     assert "1700000000010" in said
-    numbers = continuous_sentence("time", steep, fraction=False)
+    numbers = continuous_sentence("time", steep)
     assert "−" in numbers
     assert "%" not in numbers
 
 
 @pytest.mark.parametrize("span", [1e-300, 1e-7, 0.3, 5.0, 1e6, 1e18, 1e300])
 def test_any_span_can_be_said(span: float) -> None:
-    said = continuous_sentence("x", continuous_gap(HILL, np.linspace(0, span, 200), permutations=9))
+    said = continuous_sentence("x", continuous_gap(HILL, np.linspace(0, span, 200), permutations=9), of_class="1")
     assert len(said) < 400
     assert "nan" not in said
 

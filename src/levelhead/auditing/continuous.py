@@ -29,7 +29,7 @@ from levelhead.auditing.options import AuditOptions
 from levelhead.auditing.part import Found, Frame, Part
 from levelhead.metrics.names import Key
 from levelhead.report.record import Finding
-from levelhead.report.text import digits, number
+from levelhead.report.text import digits, number, short
 from levelhead.tables.rows import Rows
 from levelhead.types import ConfigError, Estimate, printable
 
@@ -170,16 +170,16 @@ def _legendre(scaled: FloatArray) -> FloatArray:
     return np.asarray(np.polynomial.legendre.legvander(2 * scaled - 1, 3), np.float64)
 
 
-def continuous_sentence(title: str, found: ContinuousGap, *, level: float = 0.95, fraction: bool = True) -> str:
-    """Say what the positive rate is along the attribute, or the mean error in its own unit (not a ``fraction``).
+def continuous_sentence(title: str, found: ContinuousGap, *, level: float = 0.95, of_class: str | None = None) -> str:
+    """Say what a class's selection rate is along the attribute, or without one the mean error in its own unit.
 
     A curve that leaves 0% to 100% is said to be at the end that it leaves by. ``level`` decides whether it changes.
     """
-    subject = "the positive rate" if fraction else "the mean error"
+    subject = "the mean error" if of_class is None else f"the selection rate of “{short(of_class, 40)}”"
 
     def shown(point: tuple[float, float]) -> str:
         at, value = point
-        size = f"{number(min(100.0, max(0.0, 100 * value)))}%" if fraction else digits(value)
+        size = f"{number(min(100.0, max(0.0, 100 * value)))}%" if of_class is not None else digits(value)
         return f"{size} at {_place(at, found.highest - found.lowest)}"
 
     name = printable(title)
@@ -211,16 +211,16 @@ class AlongFound(Found):
 
     @classmethod
     def of(
-        cls, values: FloatArray, rows: Rows, names: Sequence[str], options: AuditOptions, *, fraction: bool = True
+        cls, values: FloatArray, rows: Rows, names: Sequence[str], options: AuditOptions, *, of_class: str | None = None
     ) -> AlongFound:
-        """Measure how values (rows,) change along columns of numbers; ``fraction``: they are decisions."""
+        """Measure how values (rows,) change along columns of numbers; ``of_class``: whether they are decided so."""
         found = {}
         for name in names:
             both = values, rows.whole(f"along {name}")
             if "count" in rows.parts:
                 both = np.repeat(values, rows.whole("count")), np.repeat(both[1], rows.whole("count"))
             found[name] = continuous_gap(*both, title=name, level=options.level, seed=options.seed)
-        return cls(found, told=partial(continuous_sentence, level=options.level, fraction=fraction))
+        return cls(found, told=partial(continuous_sentence, level=options.level, of_class=of_class))
 
 
 class Along(Part):
@@ -236,4 +236,5 @@ class Along(Part):
             raise ConfigError(
                 "A trend along a number is about one class: name it with --positive (positive= in Python)."
             )
-        return AlongFound.of(frame.decided().astype(np.float64), frame.rows, self.asked.roles.along, frame.options)
+        values, along = frame.decided().astype(np.float64), self.asked.roles.along
+        return AlongFound.of(values, frame.rows, along, frame.options, of_class=frame.of_class)

@@ -148,7 +148,7 @@ def errors_of(source: Source, roles: Roles, options: AuditOptions) -> Regression
     along = None
     if roles.along:
         errors = rows.rows.whole("prediction") - rows.rows.whole("label")
-        along = AlongFound.of(errors, rows.rows, roles.along, options, fraction=False)
+        along = AlongFound.of(errors, rows.rows, roles.along, options)
     return RegressionAudit(
         by_attribute,
         overall,

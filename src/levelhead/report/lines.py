@@ -60,7 +60,7 @@ def curves(record: Record, column: str) -> list[Record]:
     found = [_gap(column, "equalized_odds_worst", gap, record)] if len(gap["thresholds"]) > 1 else []
     for name, own in (record.get("continuous") or {}).items():
         if own["curve"]:
-            found.append(_along(name, own["curve"], whole=record["kind"] == "audit"))
+            found.append(_along(name, own["curve"], record.get("positive")))
     return found
 
 
@@ -76,8 +76,10 @@ def _gap(name: str, key: str, curve: Record, record: Record) -> Record:
     )
 
 
-def _along(name: str, curve: Sequence[Sequence[float]], *, whole: bool) -> Record:
-    title, unit, scale = ("Selection rate", "Percent", 100) if whole else ("Mean error", "Label's unit", 1)
+def _along(name: str, curve: Sequence[Sequence[float]], of_class: str | None) -> Record:
+    title, unit, scale = "Mean error", "Label's unit", 1
+    if of_class is not None:
+        title, unit, scale = f"Selection rate of “{short(of_class, 40)}”", "Percent", 100
     return blocks.curves(
         f"{title} along {short(name)}: cubic fit from the 5th to the 95th percentile",
         [("fit", [(at, scale * value) for at, value in curve])],
