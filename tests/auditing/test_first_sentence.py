@@ -205,6 +205,7 @@ def test_rates_of_the_favourable_outcome_are_the_same_whichever_class_is_positiv
         leads = turned.to_dict()["lead"], plain.to_dict()["lead"]
         named = [sorted(zip(lead["groups"], lead["values"], strict=True)) for lead in leads]
         assert [one for _, one in named[0]] == pytest.approx([one for _, one in named[1]])
+        assert "rates of 1, impact ratios of 0;" in " ".join(turned.text(all=True).split())
         if "time" in asked:
             assert turned.over_time.sentences() == plain.over_time.sentences()
             charts = [[block.get("lines") for block in one.page()["chart"]] for one in (turned, plain)]

@@ -58,9 +58,12 @@ def cell(row: Row | None, *, signed: bool = False, brief: bool = False) -> Recor
 
 
 def of_groups(
-    rows: Sequence[Row], level: str, each: str, title: Callable[[str], str], notes: Sequence[str] = ()
+    rows: Sequence[Row], level: str, each: str, title: Callable[[str], str], notes: Sequence[str] = (), about: str = ""
 ) -> list[Record]:
-    """Return the tables of each column: its groups and all figures that at least one of them has, then the changes."""
+    """Return the tables of each column: its groups and all figures that at least one of them has, then the changes.
+
+    ``about`` says of which class rates are.
+    """
     subjects = subjects_of([row for row in rows if not BY_PERIOD.search(row.figure)], pairs=False)
     changes, annotated = {row.figure for row in rows if row.decided is not None}, each == "group"
     found = []
@@ -80,7 +83,7 @@ def of_groups(
                 if not changed or any(name in one.found for name in names)
             ]
             heads = [each.capitalize(), *["Rows"] * annotated, *map(title, names)]
-            caption = f"{of}{unit}; {level} intervals"
+            caption = f"{of}{unit}{about}; {level} intervals"
             found += [blocks.table(caption, heads, lines, notes=notes, where=blocks.BOTH)] if names else []
             notes = ()
     return found

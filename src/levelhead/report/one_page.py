@@ -303,11 +303,13 @@ class _Found:
         pairs = folds.of_pairs(self.rows, self.level, self.title)
         title = "Pairs of groups and further findings" if pairs else "Further findings"
         title = "Assumptions of this answer, and further figures" if basis else title
+        about = "" if self.words.positive is None else f"; rates of {short(self.words.positive, 40)}"
+        about += f", impact ratios of {short(str(self.words.favourable), 40)}" * self.words.turned
         further = [blocks.bullets(list(dict.fromkeys(also)), where=blocks.BOTH), *pairs]
         found = [
             (
                 f"All figures: {counted(self.columns.total(), self.each)}",
-                folds.of_groups(self.rows, self.level, self.each, self.title, self.record.get("notes", ())),
+                folds.of_groups(self.rows, self.level, self.each, self.title, self.record.get("notes", ()), about),
             ),
             (
                 f"Summary: {', '.join(list(dict.fromkeys(gaps))[:3])}",
