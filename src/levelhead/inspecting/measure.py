@@ -292,12 +292,14 @@ def _gaps(
         classes=range(classes),
         min_count=10,
     )
-    single = Counts.from_codes(rows.member.astype(np.int64), rows.label, logits.argmax(1), [0, 1], list(range(classes)))
+    single = Counts.from_codes(
+        rows.member.astype(np.int64), rows.label, logits.argmax(1), list(rows.groups), list(range(classes))
+    )
     gap = estimate(single, GAP, positive=1 if classes == 2 else None, level=options.level, min_count=10)
     after = {
         place: {
             "gap_after": found.rows[place][GAP].rows_only,
-            "gap_change": _or_undefined(found.rows[place][GAP].difference, len(rows.label)),
+            "gap_change": _or_undefined(found.rows[place][GAP].difference if gap.defined else gap, len(rows.label)),
             "accuracy_after": found.rows[place]["accuracy"].rows_only,
         }
         for place in changed

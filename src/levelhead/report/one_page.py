@@ -173,7 +173,10 @@ class _Found:
         """Return the line above the headline: what was measured, its rows, and its groups."""
         first = sum(one.rows for one in self.groups if one.column == next(iter(self.columns), None))
         count = self.record["rows"] if isinstance(self.record.get("rows"), int) else first
-        groups = [f"{short(name, 40)}, {counted(size, self.each)}" for name, size in list(self.columns.items())[:4]]
+        named = self.each == "group" or len(self.columns) > 1  # else the start of the line names what has them
+        groups = [
+            f"{short(name, 40)}, " * named + counted(size, self.each) for name, size in list(self.columns.items())[:4]
+        ]
         return " · ".join([one for one in start if one] + ([counted(count, "row")] if count else []) + groups)
 
     def _figures(self, shown: Sequence[str]) -> list[str]:
