@@ -61,7 +61,7 @@ def _is_one_page(found: Report) -> None:
     assert page["chart"] or not any(one.defined for _, group, _, one in found.figures() if group is not None)
     names = [piece["text"] for piece in page["headline"] if piece["mark"]]
     head = "".join(piece["text"] for piece in page["headline"])
-    assert len(head.split()) - sum(max(0, len(name.split()) - 3) for name in names) <= 20
+    assert len(head.split()) - sum(len(name.split()) - 1 for name in names) <= 20
     assert not set("()[]") & set(head)
     marks = [
         line["mark"]

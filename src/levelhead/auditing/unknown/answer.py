@@ -103,7 +103,7 @@ class IndirectPart(Finding):
             return _estimated(self, [one for one in found if one.gap == found[0].gap], column)
         worst = max((one for one in self.gaps if one.bounds), key=_told_first, default=None)
         if worst is None or worst.bounds is None:
-            return Lead((f"No answer: {self.refused}. What would help: {self.help}.",))
+            return Lead(("No answer",), f"{self.refused}. What would help: {self.help}.")
         return _bounded(self, worst, worst.bounds, column)
 
     def to_dict(self) -> dict[str, Any]:
