@@ -165,16 +165,12 @@ def _rescored(
 
 def _refuse_unlike(name: str, records: Sequence[Record], folders: Sequence[Path]) -> None:
     """Raise :class:`~levelhead.types.DataError` for runs with other options; given answers have none."""
-    asked = [
-        (one.get("options") or {}, folder) for one, folder in zip(records, folders, strict=True) if not one.get("given")
-    ]
-    for options, folder in asked[1:]:
-        first, place = asked[0]
+    asked = [one for one in zip(records, folders, strict=True) if not one[0].get("given")]
+    for record, folder in asked[1:]:
+        options, first = (each.get("options") or {} for each in (record, asked[0][0]))
         if unlike := [key for key in first | options if first.get(key) != options.get(key)]:
-            raise DataError(
-                f"{name} was run with another {listed(unlike)} in {place} than in {folder}: run one of them again like "
-                "the other."
-            )
+            what = f"{name} was run with another {listed(unlike)} in {asked[0][1]} than in {folder}"
+            raise DataError(f"{what}: run one of them again like the other.")
 
 
 def benchmarks_of(folder: Path) -> dict[str, Benchmark]:
