@@ -31,17 +31,11 @@ if os.environ.get("LEVELHEAD_QUICK"):
 
 # %% [markdown]
 # ## Look at the data
-# One row for each style and hair colour. A short row is a rare combination: that is the correlation.
+# Thirty-two training pictures. Light hair is nearly always drawn round: that is the correlation.
 
 # %%
-portraits = Portraits(train_size=200)
-drawn, style = portraits.examples("train"), portraits.groups("train")[0].values
-sheet = torch.full((4, 8, 3, 64, 64), 255, dtype=torch.uint8)  # rows, columns, colours, height, width
-for row, (group, hair) in enumerate([(0, 0), (0, 1), (1, 0), (1, 1)]):
-    members = drawn.inputs.pixels[(style == group) & (drawn.labels == hair)][:8]
-    sheet[row, : len(members)] = members
-Image.fromarray(sheet.permute(0, 3, 1, 4, 2).reshape(4 * 64, 8 * 64, 3).numpy()).save(folder / "portraits.png")
-print(f"saved {folder / 'portraits.png'}")
+drawn = Portraits(train_size=200).examples("train").inputs.pixels[:32].reshape(4, 8, 3, 64, 64)
+Image.fromarray(drawn.permute(0, 3, 1, 4, 2).reshape(256, 512, 3).numpy()).save(folder / "portraits.png")
 
 # %% [markdown]
 # ## Train both, in the same way

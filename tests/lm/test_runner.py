@@ -303,7 +303,7 @@ def test_a_model_in_a_folder_of_that_name_is_called_after_the_run(
     monkeypatch.setattr(LanguageModel, "load", lambda name, *_, **__: Oracle(str(place_of(name))))
     for typed, called in (("runs/klaad", "klaad"), ("runs/org/model", "org"), ("org/model", "model")):
         assert run("lm", "bench", "parity", "--model", typed, "--json", "out.json") == 0
-        assert f"of {called} has both" in said(capsys)
+        assert f"{called}: parity: accuracy" in said(capsys)
         assert read_json(Path("out.json"))["benchmarks"][0]["model"] == called
         assert read_json(Path("runs", f"lm-{called}", "scores-parity.json"))["model"] == called
 
