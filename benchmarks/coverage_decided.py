@@ -31,10 +31,6 @@ def _by(rows: int, metric: str, one_threshold: bool) -> str:
     return f"decided by {'one threshold' if one_threshold else 'a rule'}: {rows} rows, {metric}"
 
 
-def _beside(sizes: tuple[int, int], levels: int, skewed: bool) -> str:
-    return f"numbers beside, {sizes} rows, {levels} levels, {'lognormal' if skewed else 'normal'} errors"
-
-
 @titled(_decided)
 def _decisions(sizes: tuple[int, ...], rates: tuple[float, ...], named: bool) -> tuple[tuple[str, ...], Once]:
     names = [f"g{at}" for at in range(len(sizes))]
@@ -116,30 +112,6 @@ def _held_out(rows: int, metric: str, one_threshold: bool) -> tuple[tuple[str, .
     return (f"held-out gap in {metric.replace('_', ' ')}",), once
 
 
-@titled(_beside)
-def _numbers(sizes: tuple[int, int], levels: int, skewed: bool) -> tuple[tuple[str, ...], Once]:
-    group = np.repeat(["a", "b"], sizes)
-
-    def once(rng: np.random.Generator) -> list[bool | None]:
-        level = rng.integers(0, levels, len(group))
-        draw = rng.lognormal(0, 1, len(group)) if skewed else rng.normal(0, 1, len(group))
-        error, label = draw * (1 + level / levels), rng.normal(0, 3, len(group))
-        other = label + (rng.lognormal(0, 1, len(group)) if skewed else error * rng.normal(1, 0.5, len(group)))
-        found = audit(
-            label, label + error, sensitive_features=group, control_features={"level": level}, against=other,
-        numbers=True)  # fmt: skip
-        assert found.control is not None
-        assert found.against is not None
-        within = [one for *_, name, one in found.control.figures() if not name.startswith("mean_prediction")]
-        gaps = [one.change for one in found.against.changes if one.other is not None]
-        return [
-            all(bool(_holds(one, 0.0)) for one in within),
-            all(bool(_holds(one, 0.0)) for one in gaps),
-        ]
-
-    return ("differences within levels", "changes of differences"), once
-
-
 DESIGNS: list[Row] = [
     (_decisions, (40, 40), (0.3, 0.3), True),
     (_decisions, (500, 60), (0.05, 0.05), True),
@@ -156,7 +128,4 @@ DESIGNS: list[Row] = [
     (_held_out, 2000, "equal_opportunity", True),
     (_held_out, 2000, "equalized_odds", False),
     (_held_out, 2000, "equalized_odds", True),
-    (_numbers, (60, 60), 2, False),
-    (_numbers, (200, 60), 3, True),
-    (_numbers, (400, 400), 10, False),
 ]
