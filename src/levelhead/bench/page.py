@@ -25,12 +25,8 @@ from levelhead.types import DataError, Estimate, printable
 
 SMALL = 10
 """Rows below which a group's rates are not informative."""
-_DRAWN = (MAIN, "accuracy")
-"""Metrics whose differences are drawn, the headline's first; tables have all."""
 _SAW_GROUPS = (marks.ORACLE, marks.FEW_GROUPS, marks.LEAKING)
 """Marks of variants for which groups were read, of all rows or of some."""
-_ALL = "area"
-"""What figures of the area under the ROC curve are called."""
 
 
 @dataclass(frozen=True)
