@@ -57,12 +57,13 @@ ASK_FAVOURABLE = (
 
 @dataclass(frozen=True)
 class GroupRates(Finding):
-    """One group: what of its selected rows is positive (``precision``), its errors, and its ratios to the reference.
+    """One group: its ``base_rate``, what of its selected rows is positive (``precision``), its errors, and its ratios.
 
-    Ratios are plain numbers, not percent; None for the reference itself. ``false_negative_rate`` is one less the true
+    ``base_rate`` is the share of rows whose label is the positive class. Ratios are plain numbers, not percent; None for the reference itself. ``false_negative_rate`` is one less the true
     positive rate; ``balanced_error`` is the mean of false negative and false positive rate.
     """
 
+    base_rate: Estimate
     precision: Estimate
     false_negative_rate: Estimate
     balanced_error: Estimate
@@ -181,6 +182,7 @@ def more_rates(
         return Share(by.rate(name, of_class).of(0, np.arange(len(keys))), what, weighted is None)
 
     chosen, precise = one("selection_rate", 1), one("true_positive_rate", 1, "rows that are predicted positive", turned)
+    labelled = one("selection_rate", 1, by=turned)
     missing = one("false_positive_rate", 0, "rows with the positive label")
     alarms = one("false_positive_rate", 1, "rows with another label")
     usable = [i for i in range(len(keys)) if rows[i] >= min_count]
@@ -197,9 +199,9 @@ def more_rates(
     ratios = [of.ratios(place, *asked) for of in (chosen, one("true_positive_rate", 1, missing.what))]
     found: dict[Key, GroupRates] = {}
     for i, key in enumerate(keys):
-        share, missed, alarm = (each.of(i, min_count, level) for each in (precise, missing, alarms))
+        base, share, missed, alarm = (each.of(i, min_count, level) for each in (labelled, precise, missing, alarms))
         balanced = mean_of(missed, alarm, together=isinstance(weighted, ClusteredCounts))
-        found[key] = GroupRates(share, missed, balanced, ratios[0][i], ratios[1][i])
+        found[key] = GroupRates(base, share, missed, balanced, ratios[0][i], ratios[1][i])
     outcome = None
     if favourable is not None:
         of = one("selection_rate", favourable, by=every)

@@ -65,24 +65,24 @@ def of_groups(
     ``about`` says of which class rates are.
     """
     subjects = subjects_of([row for row in rows if not BY_PERIOD.search(row.figure)], pairs=False)
-    changes, annotated = {row.figure for row in rows if row.decided is not None}, each == "group"
+    changes, counted = {row.figure for row in rows if row.decided is not None}, each == "group"
     found = []
     for column in dict.fromkeys(one.column for one in subjects):
         own = [one for one in subjects if one.column == column]
         every = dict.fromkeys(name for one in own for name, row in one.found.items() if known(row))
-        of = f"{each.capitalize()}s of {short(column, 200)}{', as annotated' * annotated}"
+        of = f"{each.capitalize()}s of {short(column, 200)}"
         shares = "; percent where figures are shares" * any(row.fraction for one in own for row in one.found.values())
         for unit, changed in ((shares, False), ("; changes in points", True)):
             names = [name for name in every if (name in changes) == changed]
             lines = [
                 (
                     one.name,
-                    [*[blocks.cell(f"{one.rows:,}")] * annotated, *(cell(one.found.get(name)) for name in names)],
+                    [*[blocks.cell(f"{one.rows:,}")] * counted, *(cell(one.found.get(name)) for name in names)],
                 )
                 for one in own
                 if not changed or any(name in one.found for name in names)
             ]
-            heads = [each.capitalize(), *["Rows"] * annotated, *map(title, names)]
+            heads = [each.capitalize(), *["Rows"] * counted, *map(title, names)]
             caption = f"{of}{unit}{about}; {level} intervals"
             found += [blocks.table(caption, heads, lines, notes=notes, where=blocks.BOTH)] if names else []
             notes = ()

@@ -76,6 +76,7 @@ KINDS = {
     ),
 }
 """By the ``kind`` of a result's JSON."""
+BASE_RATE = "base_rate"
 RATIOS = ("selection_ratio", "ratio_of_rates")
 
 
@@ -257,16 +258,18 @@ class _Found:
         subjects = self.subjects if figures or not self.pairs else []  # pairs without a figure have nothing to show
         several = len({one.column for one in subjects}) > 1
         references = [at for at, one in enumerate(subjects) if one.name == self._reference(one.column)]
+        before = ["Rows"] * (self.each == "group" and not self.pairs)
+        before += ["Base rate"] * bool(before and any(BASE_RATE in one.found for one in subjects))
         rows = []
         for at, one in enumerate(subjects):
-            cells = [blocks.cell(f"{one.rows:,}")] * (self.each == "group" and not self.pairs)
+            cells = [blocks.cell(f"{one.rows:,}"), _share(one.found.get(BASE_RATE))][: len(before)]
             for name in figures:
                 is_one = at in references and name in RATIOS and name not in one.found
                 cells.append(
                     blocks.cell("reference", quiet=True) if is_one else folds.cell(row_of(one, name), brief=True)
                 )
             rows.append((f"{short(one.column, 20)}: {one.name}" if several else one.name, cells))
-        heads = ["Groups"] if self.pairs else [self.each.capitalize(), *["Rows"] * (self.each == "group")]
+        heads = ["Groups" if self.pairs else self.each.capitalize(), *before]
         table = blocks.table(self._caption(figures), [*heads, *map(self.title, figures)], rows)
         about = [
             self.places(*one) if one and subjects else [] for one in (self.record.get("named") or [[]])[:SENTENCES]
@@ -322,6 +325,11 @@ class _Found:
         shown = [(head, [blocks.section(tables)]) for head, tables in found if tables]
         last = ("How it was measured, and how to repeat it", folds.method(self.record, self.rows, source))
         return [*shown, (title, [blocks.section(further, rank=1)]), *more, last]
+
+
+def _share(row: Row | None) -> Record:
+    """Return the cell of a share that is told without its interval, in percent."""
+    return blocks.cell(number(100 * row.found.value)) if row is not None and row.found.defined else blocks.no_cell()
 
 
 def _of_favourable(row: Row) -> Row:

@@ -383,6 +383,7 @@ def gap_words(figure: Estimate) -> str:
 
 
 TURNED = {
+    "base_rate": "base_rate",
     "selection_rate": "selection_rate",
     "true_positive_rate": "false_positive_rate",
     "false_positive_rate": "true_positive_rate",
