@@ -45,6 +45,7 @@ def test_rates_are_those_of_the_rows() -> None:
     for sex, group in found.groups.items():
         own = rows[rows["sex"] == sex]
         missed = 1 - own["yhat"][own["y"] == 1].mean()
+        assert group.base_rate.value == pytest.approx(own["y"].mean())
         assert group.precision.value == pytest.approx(own["y"][own["yhat"] == 1].mean())
         assert group.false_negative_rate.value == pytest.approx(missed)
         assert group.balanced_error.value == pytest.approx((missed + own["yhat"][own["y"] == 0].mean()) / 2)
