@@ -59,8 +59,9 @@ ASK_FAVOURABLE = (
 class GroupRates(Finding):
     """One group: its ``base_rate``, what of its selected rows is positive (``precision``), its errors, and its ratios.
 
-    ``base_rate`` is the share of rows whose label is the positive class. Ratios are plain numbers, not percent; None for the reference itself. ``false_negative_rate`` is one less the true
-    positive rate; ``balanced_error`` is the mean of false negative and false positive rate.
+    ``base_rate`` is the share of rows whose label is the positive class. Ratios are plain numbers, not percent, to the
+    reference; None for the reference itself. ``false_negative_rate`` is one less the true positive rate;
+    ``balanced_error`` is the mean of false negative and false positive rate.
     """
 
     base_rate: Estimate

@@ -328,7 +328,7 @@ class _Found:
 
 
 def _share(row: Row | None) -> Record:
-    """Return the cell of a share that is told without its interval, in percent."""
+    """Return the cell of a share in percent, without its interval."""
     return blocks.cell(number(100 * row.found.value)) if row is not None and row.found.defined else blocks.no_cell()
 
 
