@@ -1,7 +1,7 @@
 """Rows of tensors from all data-parallel processes, with the gradient.
 
 What a batch shares over its rows (statistics, contrastive negatives, the loss of a method) is that of the whole
-batch, also where processes hold parts of it. ADR 0009 proves that the gradients are then those of one process.
+batch, also where processes hold parts of it. ADR 0003 proves that the gradients are then those of one process.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def gather_rows(rows: Tensor, counts: Sequence[int] | None = None) -> Tensor:
     ``rows`` (own rows, ...) has the same type and the same further axes everywhere; ``counts`` are the numbers of rows
     of all processes, requested if None. Every process must call this the same number of times, in the same order.
 
-    The gradient of the own rows is the sum of what all processes have derived for them, not the mean: see ADR 0009.
+    The gradient of the own rows is the sum of what all processes have derived for them, not the mean: see ADR 0003.
     """
     if process_count() == 1:
         return rows

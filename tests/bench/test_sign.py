@@ -27,7 +27,7 @@ def cosine(first: FloatArray, second: FloatArray) -> float:
 def test_along_the_score_is_the_group_where_the_score_uses_nothing_else_of_people(
     monkeypatch: pytest.MonkeyPatch, trait: float
 ) -> None:
-    """Rows and people stand at both ends of every axis, so that scatters are exact: docs/theory.md has the proof."""
+    """Rows and people stand at both ends of every axis, so that scatters are exact: docs/theory.md says why."""
     monkeypatch.setattr(sign, "PENALTY", 0.0)
     axes = np.random.default_rng(0).normal(size=(4, 4))
     ends = np.vstack([axes, -axes])
@@ -48,20 +48,6 @@ def test_along_the_score_is_the_group_where_the_score_uses_nothing_else_of_peopl
         for label in (0, 1):
             means = [left[(labels == label) & (group == code)].mean() for code in (0, 1)]
             assert means[1] == pytest.approx(means[0], abs=1e-12)
-
-
-def test_what_directions_cost_is_the_formula() -> None:
-    generator = np.random.default_rng(1)
-    apart, root = generator.normal(size=5), generator.normal(size=(5, 5))
-    covariance = root @ root.T
-    weight = np.linalg.solve(covariance, apart)
-    units = np.linalg.solve(root.T, np.linalg.qr(root)[0][:, :2])
-    assert units.T @ covariance @ units == pytest.approx(np.eye(2))
-    whole, told = apart @ weight, ((units.T @ apart) ** 2).sum()
-    for share in (0.3, 1.0):
-        left = weight - share * units @ (units.T @ covariance @ weight)
-        formula = 1 - share**2 * told * (1 - told / whole) / (whole - (2 * share - share**2) * told)
-        assert (apart @ left) ** 2 / (left @ covariance @ left) == pytest.approx(whole * formula)
 
 
 def drawn_tasks(turned: bool) -> dict[str, Any]:

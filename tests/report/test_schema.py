@@ -1,4 +1,4 @@
-"""The JSON Schema of audits: that of a file, and its page; tests/golden holds it beside every kind of audit."""
+"""The JSON Schema of audits: that of a file; tests/golden holds it beside every kind of audit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import jsonschema
 from typer.testing import CliRunner
 
 from levelhead.cli.app import app
-from scripts import load_script
 
 SCHEMA = json.loads(files("levelhead.report").joinpath("audit.schema.json").read_text(encoding="utf-8"))
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
@@ -34,8 +33,3 @@ def test_a_file_of_the_command_fits_and_a_changed_one_does_not(tmp_path: Path) -
         {"by_attribute": {"sex": {"columns": ["sex"], "metrics": {"accuracy": {"value": 1}}, "groups": {}}}},
     )
     assert not any(VALIDATOR.is_valid(found | change) for change in broken)
-
-
-def test_the_page_is_of_this_schema() -> None:
-    tool = load_script(Path(__file__).parents[2] / "tools" / "schema_page.py")
-    assert tool.PAGE.read_text(encoding="utf-8") == tool.page(SCHEMA), "run python tools/schema_page.py"

@@ -6,7 +6,7 @@ where n subtracts the mean and divides by the deviation. Every bound here depend
 alone. The constants are per feature at ``head_size=1``; another head size multiplies them by sqrt(head size), and a
 temperature divides them.
 
-Proofs, and what none of this says about predictions, are in ``docs/theory.md``. The first bound follows Lu, Wang,
+What the bounds assume, and what none says of predictions, is in ``docs/theory.md``. The first bound follows Lu, Wang,
 Wang, ICLR 2024, Theorem 1; the others are this project's.
 """
 

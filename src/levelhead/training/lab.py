@@ -5,7 +5,7 @@ Resuming ends in the same weights, bit for bit, on the same CPU: the order of th
 between two stages is run again on the restored weights.
 
 Started in several processes (``accelerate launch --multi-gpu`` or ``torchrun``), each computes its share of the rows
-of every network, and every objective sees the logits of the whole batch: the result is that of one process (ADR 0009).
+of every network, and every objective sees the logits of the whole batch: the result is that of one process (ADR 0003).
 """
 
 from __future__ import annotations
