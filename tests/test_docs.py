@@ -264,7 +264,7 @@ def test_the_site_holds_together_and_loads_nothing_from_elsewhere(site: Path) ->
 @pytest.mark.long
 def test_the_site_shows_equations_linked_scripts_and_docstrings(site: Path) -> None:
     theory = (site / "theory.html").read_text()
-    assert theory.count("<math") > 100
+    assert theory.count("<math") > 50
     assert "arithmatex" not in theory
     assert "WordLevel" in (site / "repository" / "examples" / "notebook_text.py.html").read_text()
     api = (site / "api" / "attention.html").read_text()
