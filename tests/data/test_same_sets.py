@@ -102,7 +102,7 @@ def told(name: str, data: DataSet) -> Iterator[str]:
         found = data.examples(split)
         yield f"{name}, {split}: {found.fingerprint} {mark(found.labels.tolist())} {', '.join(found.class_names)}"
         yield f"  inputs {data.inputs(split).fingerprint()} {mark(data.inputs(split).keys())}"
-        yield f"  {data.id_name} {mark(data.ids(split))} people {mark(data.people(split))} {mark(data.places(split))}"
+        yield f"  {data.id_name} {mark(data.ids(split))} people {mark(data.people(split))}"
         if name == "hatexplain as csv" and split == "train":  # this layout has none of training rows
             continue
         for one in data.groups(split):

@@ -210,6 +210,8 @@ def test_rows_whose_label_means_no_label_are_refused_or_left_out(
     if kind is ImageFolderCsv:
         frame["split"] = ["train", "validation", "test"] * (ROWS // 3)
         options["split_column"] = "split"
+    else:
+        frame["row"], options["id_column"] = range(ROWS), "row"
     data = build(tmp_path, kind, frame, **options)
     with pytest.raises(DataError, match="often means no label") as caught:
         data.class_names()
@@ -221,9 +223,8 @@ def test_rows_whose_label_means_no_label_are_refused_or_left_out(
         kept = replace(data, ignore_label=given)
         assert kept.class_names() == names
         for split in ("train", "validation", "test"):
-            every, left = (list(one.places(split)) for one in (as_class, kept))  # type: ignore[arg-type]
-            numbers = [one[1] if isinstance(one, tuple) else one for one in left]
-            assert left == [one for one in every if not drawn[one[1] if isinstance(one, tuple) else one]]
+            every, numbers = ([int(re.findall(r"\d+", row)[0]) for row in one.ids(split)] for one in (as_class, kept))
+            assert numbers == [row for row in every if not drawn[row]]
             assert kept.groups(split)[0].values.tolist() == [row % 3 for row in numbers]  # type: ignore[arg-type]
             if kind is not ImageFolderCsv:
                 assert kept.examples(split).labels.tolist() == [row % 2 for row in numbers]  # type: ignore[arg-type]

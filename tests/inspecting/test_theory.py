@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -85,7 +84,6 @@ def bound_without_absolute(shares: Any, first: int = 0, second: int = 1) -> floa
 
 BOUNDS = (
     theory.paper_bound,
-    partial(theory.paper_bound, larger_only=True),
     theory.distribution_free_bound,
     theory.gaussian_bound,
     gaussian_worst_case,
@@ -96,11 +94,11 @@ BOUNDS = (
 @pytest.mark.parametrize(
     ("share", "constants", "near"),
     [
-        (0.5, (9.0600, 4.5300, 2.0000, 1.2732, 1.2732, 0.0), 6e-5),
-        (0.7, (11.4924, 8.9058, 3.3333, 2.3333, 2.2252, 1.9048), 6e-5),
-        (0.9, (31.8842, 30.5050, 10.0000, 9.0000, 8.8889, 8.8889), 6e-5),
-        (0.929, (44.9334, 43.7140, 14.0845, 13.0845, 13.0081, 13.0081), 6e-5),
-        (1 - 1236 / 15383, (39.69, 38.42, 12.446, 11.446, 11.358, 11.358), 6e-3),  # HateXplain, training split
+        (0.5, (9.0600, 2.0000, 1.2732, 1.2732, 0.0), 6e-5),
+        (0.7, (11.4924, 3.3333, 2.3333, 2.2252, 1.9048), 6e-5),
+        (0.9, (31.8842, 10.0000, 9.0000, 8.8889, 8.8889), 6e-5),
+        (0.929, (44.9334, 14.0845, 13.0845, 13.0081, 13.0081), 6e-5),
+        (1 - 1236 / 15383, (39.69, 12.446, 11.446, 11.358, 11.358), 6e-3),  # HateXplain, training split
     ],
 )
 def test_the_table_of_constants(share: float, constants: tuple[float, ...], near: float) -> None:
@@ -136,33 +134,16 @@ def test_head_size_and_temperature_multiply() -> None:
     for bound in (theory.distribution_free_bound, theory.gaussian_bound):
         assert bound(shares, 24) == pytest.approx(math.sqrt(24) * bound(shares))
         assert bound(shares, 24, temperature=0.07) == pytest.approx(bound(shares, 24) / 0.07)
-        assert bound(shares) == max(bound(shares, pair=pair) for pair in itertools.combinations(range(3), 2))
     assert theory.paper_bound((0.3, 0.7), 4, temperature=0.5) == pytest.approx(4 * theory.paper_bound((0.3, 0.7)))
-
-
-def test_second_moments_scale_the_bound() -> None:
-    shares, query, key = (0.25, 0.75), np.array([1.0, 4.0]), np.array([9.0, 1.0])
-    bound = theory.distribution_free_bound(shares, 2, query_second_moment=query, key_second_moment=key)
-    assert bound == pytest.approx((3 + 2) / math.sqrt(2) * 4)
-    alike = theory.distribution_free_bound(shares, 2, query_second_moment=4, key_second_moment=9)
-    assert alike == pytest.approx(6 * theory.distribution_free_bound(shares, 2))
-    # A feature without a second moment adds no gap.
-    one = theory.distribution_free_bound([0.5, 0.5], 2, key_second_moment=[0.0, 4.0])
-    assert one == pytest.approx(math.sqrt(2) * (0 + 2) / 2 * 2)
 
 
 # ------------------------------------------------------------------------------------------------ distribution-free
 
 
 @many
-@given(seeds, st.integers(2, 5), st.integers(1, 3), st.booleans(), st.booleans())
-def test_no_joint_law_exceeds_the_distribution_free_bound(
-    seed: int, groups: int, features: int, keep: bool, own: bool
-) -> None:
-    """Random discrete laws: 1 to 6 atoms a group, query and key tied to each other in any way, signs kept or not.
-
-    Statistics that are not the law's own, as running ones are, enter by second moments alone.
-    """
+@given(seeds, st.integers(2, 5), st.integers(1, 3), st.booleans())
+def test_no_joint_law_exceeds_the_distribution_free_bound(seed: int, groups: int, features: int, keep: bool) -> None:
+    """Random discrete laws: 1 to 6 atoms a group, query and key tied to each other in any way, signs kept or not."""
     rng = np.random.default_rng(seed)
     sizes = rng.integers(1, 7, groups)
     group = np.repeat(np.arange(groups), sizes)
@@ -173,17 +154,11 @@ def test_no_joint_law_exceeds_the_distribution_free_bound(
     if rng.random() < 0.5:
         key = query.copy()
     query, key = (np.array([standardise(x, probability) for x in values]) for values in (query, key))
-    moments = {}
-    if not own:
-        query, key = ((x - rng.normal(size=(features, 1))) / (rng.random((features, 1)) + 0.1) for x in (query, key))
-        moments = {f"{name}_second_moment": x**2 @ probability for name, x in (("query", query), ("key", key))}
     logits = (query * key if keep else np.abs(query * key)).sum(0) / math.sqrt(features)
     means = np.bincount(group, probability * logits) / shares
-    for pair in itertools.combinations(range(groups), 2):
-        bound = theory.distribution_free_bound(shares, features, pair=pair, **moments)
-        assert abs(means[pair[0]] - means[pair[1]]) <= bound * SLACK
+    assert np.ptp(means) <= theory.distribution_free_bound(shares, features) * SLACK
     # The joint form: the shares weigh the means of all groups, per logit.
-    assert not own or np.abs(shares * means).sum() <= math.sqrt(features) * SLACK
+    assert np.abs(shares * means).sum() <= math.sqrt(features) * SLACK
 
 
 @pytest.mark.parametrize("share", [0.01, 0.1, 0.5])
@@ -239,10 +214,9 @@ def test_no_gaussian_groups_exceed_their_bound(seed: int, groups: int) -> None:
         assert np.all(squared <= np.maximum(2 / math.pi, 1 - shares) / shares * SLACK)
     for pair in itertools.combinations(range(groups), 2):
         gap = abs(gaussian_gap(shares, query, key, pair))
-        assert gap <= theory.gaussian_bound(shares, pair=pair) * SLACK
+        assert gap <= theory.gaussian_bound(shares) * SLACK
         if groups == 2:
             assert gap <= gaussian_worst_case(shares) * SLACK
-            assert gap <= theory.paper_bound(shares, larger_only=True) * SLACK
 
 
 @pytest.mark.parametrize("share", [0.05, 0.2, 0.3, 0.363, 0.364, 0.45, 0.5])
@@ -272,7 +246,6 @@ def test_the_bounds_come_in_order(seed: int) -> None:
     assert theory.gaussian_bound(shares) < theory.distribution_free_bound(shares)
     assert theory.distribution_free_bound(shares) == pytest.approx(1 / small)
     assert 3.1 < theory.paper_bound(shares) / theory.distribution_free_bound(shares) < 4.54
-    assert theory.paper_bound(shares, larger_only=True) <= theory.paper_bound(shares)
 
 
 # ------------------------------------------------------------------------------------------------ without abs
@@ -349,9 +322,9 @@ def test_no_batch_exceeds_the_bound_whatever_the_groups() -> None:
             present = np.flatnonzero(sizes)
             members = (labels == present[:, None]) / sizes[present][:, None]
             means = members @ logits.reshape(rows, -1)
-            for pair in itertools.combinations(range(len(present)), 2):
-                gap = np.abs(means[pair[0]] - means[pair[1]]).max()
-                bound = theory.distribution_free_bound(sizes[present] / rows, size, pair=pair)
+            if len(present) > 1:
+                gap = np.ptp(means, axis=0).max()
+                bound = theory.distribution_free_bound(sizes[present] / rows, size)
                 assert gap <= bound * SLACK
                 closest = max(closest, gap / bound)
     assert closest > 0.9  # the cases come near the bound, so that they can tell
@@ -379,19 +352,9 @@ def test_statistics_over_all_positions_do_not_give_the_bound() -> None:
 # ------------------------------------------------------------------------------------------------ arguments
 
 
-def test_the_pair_that_is_asked_for_is_bounded_and_not_the_worst() -> None:
-    shares = [0.1, 0.3, 0.6]
-    assert theory.distribution_free_bound(shares, pair=(1, 2)) == pytest.approx(1 / 0.3)
-    assert theory.distribution_free_bound(shares) == pytest.approx(10)
-    assert theory.gaussian_bound(shares, pair=(1, 2)) == pytest.approx(0.7 / 0.3)
-
-
 def test_shares_may_sum_to_a_little_more_than_one() -> None:
     assert theory.check_shares([0.5, 0.5 + 9e-7]).tolist() == [0.5, 0.5 + 9e-7]
 
 
 def test_numbers_in_single_precision_are_computed_in_double() -> None:
     assert theory.check_shares(np.array([0.25, 0.75], np.float32)).dtype == np.float64
-    moment = np.float32(0.1)
-    bounds = [theory.distribution_free_bound([0.5, 0.5], query_second_moment=one) for one in (moment, float(moment))]
-    assert bounds[0] == bounds[1]

@@ -12,7 +12,7 @@ import hashlib
 import logging
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -207,13 +207,6 @@ class DataSet(ABC):
     def numbered_by_split(self) -> bool:
         """Whether :meth:`ids` are row numbers that begin again in another split: rows of two splits may share one."""
         return False
-
-    def places(self, split: Split) -> Sequence[Hashable] | None:
-        """Return where each row of ``split`` stands in the files of the set, (n,); None where that is not known.
-
-        Two ways of dealing the same files have the same place for the same row; no sensitive column is opened.
-        """
-        return None
 
     def new_rows(self, table: Path) -> Inputs:
         """Return the inputs of a table of new rows, in its order; opens the columns of inputs and no other.

@@ -7,7 +7,7 @@ people, else on what the row holds: people, and equal rows, are never on both si
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -130,10 +130,6 @@ class Fold(DataSet):
         Row numbers of several tables are none: a fold has rows of all of them.
         """
         return None if self._whole.numbered_by_split else self._chosen(self._whole.ids, split)
-
-    def places(self, split: Split) -> Sequence[Hashable] | None:
-        """Return where each row of ``split`` of this fold stands in the files; None where that is not known."""
-        return self._chosen(self._whole.places, split)
 
     def _chosen(self, read: Callable[[Split], Sequence[Any] | None], split: Split) -> list[Any] | None:
         """Return what the whole set says of each row of ``split`` of this fold; None where it says nothing."""

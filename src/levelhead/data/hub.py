@@ -233,11 +233,6 @@ class Hub(OwnTable):
         """Return the texts of a table of new rows; the columns of texts alone are opened."""
         return texts_of(table, self._inputs) if self._inputs else super().new_rows(table)
 
-    def places(self, split: Split) -> Sequence[tuple[str, int]]:
-        """Return the set's own split of each row of ``split``, and its position there; opens what decides them."""
-        rows = self._read(split, [])
-        return [(table.source, at) for table, at in map(rows.place, rows.numbers)]
-
     def _ordered(self, column: str, rows: Rows) -> tuple[str, ...]:
         """Return the values of a column: class labels in their own order, truth values, numbers, else texts."""
         values = {*rows.cells[column]} - {""}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import ClassVar
@@ -151,10 +151,6 @@ class OwnTable(TableSet):
         rows = self._read(split, [], self._inputs[:1])
         table, start = rows.first(split)
         return [str(row - start + table.first) for row in rows.numbers]
-
-    def places(self, split: Split) -> Sequence[Hashable]:
-        """Return which of all rows, from 0, are of ``split``; opens the inputs, and the columns that decide it."""
-        return self._read(split, self._inputs[:1]).numbers
 
 
 @dataclass(frozen=True)

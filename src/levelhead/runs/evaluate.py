@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from levelhead.auditing.options import LEAVE_OUT, MIN_COUNT, check_grouping
-from levelhead.data import SPLITS, DataSet, Examples, Fold, Groups, Split
+from levelhead.data import DataSet, Examples, Fold, Groups, Split
 from levelhead.data.texts import Texts
 from levelhead.metrics.clustered import cluster_codes
 from levelhead.models.networks import classify_one
@@ -25,6 +25,7 @@ from levelhead.runs.folder import (
     load_run,
     predictions_table,
     put_ids,
+    read_run,
     write_parquet,
 )
 from levelhead.runs.joined import Join, groups_of
@@ -44,12 +45,8 @@ logger = logging.getLogger(__name__)
 OTHER_FILES = {"name", "root", "folder", "file", "csv", "path", "config_name"}
 """Options of data that name other files than the run's own."""
 SHARES = {"fold", "folds", "split_seed", "validation_share", "test_share"}
-DEALING = {
-    *SHARES,
-    *("split_column", "splits", "train_split", "validation_split", "test_split"),
-    *("person_column", "text_column", "pair_column", "file_column", "image_column", "image_size"),
-}
-"""Options of data that can decide which split a row is of. Those beyond SHARES do so in some data sets."""
+DEALING = {*SHARES, "split_column", "person_column", "text_column", "pair_column", "file_column", "image_column"}
+"""Options of data that decide which split a row is of where no column of the data says so."""
 
 
 def evaluate_run(
@@ -86,7 +83,7 @@ def evaluate_run(
     read_metrics(folder)  # the card needs them in the end
     experiment, device = run.experiment, run.device
     if settings:
-        _refuse_dealing_anew(folder, data_root, experiment, split)
+        _refuse_dealing_anew(folder, experiment)
     else:
         run.warn_of_changes(split)
     if settings or split != "train":
@@ -111,27 +108,15 @@ def evaluate_run(
     return write_evaluation(run, split, examples, groups, logits, out, cluster, min_count=min_count, missing=missing)
 
 
-def _refuse_dealing_anew(run: Path, data_root: Path | None, now: Experiment, split: Split) -> None:
-    """Raise :class:`ConfigError` where rows of ``split``, of the run's own files, were of another split in training."""
-    earlier = load_run(run, data_root, running=())
-    before, after = (one.to_dict()["data"] for one in (earlier, now))
+def _refuse_dealing_anew(run: Path, now: Experiment) -> None:
+    """Raise :class:`ConfigError` for settings that deal the rows of the run's own files to other splits."""
+    before, after = (one.recipe["data"] for one in (read_run(run), now))
     changed = {name for name in after.keys() | before.keys() if after.get(name) != before.get(name)}
-    dealing = changed & DEALING
-    if not dealing or changed & OTHER_FILES:
-        return
-    # In another revision of a set, a row may have another place.
-    asked = None if "revision" in changed else now.data.places(split)
-    others = [] if asked is None else [earlier.data.places(one) for one in SPLITS if one != split]
-    if asked is None or None in others:
-        count, dealing = "some", dealing & SHARES
-    else:
-        seen = {place for places in others for place in places or ()}
-        wrong = sum(place in seen for place in asked)
-        count, dealing = f"{wrong:,} of {len(asked):,}", dealing if wrong else set()
-    if dealing:
+    dealing = changed & (DEALING if before.get("split_column") is None else {*SHARES, "split_column"})
+    if dealing and not changed & OTHER_FILES:
         raise ConfigError(
-            f"--set data.{min(dealing)} deals the rows of the run's own file to other splits: {count} {split} rows "
-            "were of another split when the network was trained. Leave it out, or train again."
+            f"--set data.{min(dealing)} deals the rows of the run's own file to other splits, so the network may have "
+            "been trained on rows that it would be tested on. Leave it out, or train again."
         )
 
 
