@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import math
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from levelhead.report.text import LONGEST_SENTENCE, Record, estimate_from_dict, interval, number, short
 from levelhead.report.text import digits as of_any_unit
@@ -289,13 +287,6 @@ def terms(items: Iterable[tuple[object, object]], *, where: str = PAGE) -> Recor
         "where": where,
         "items": [{"term": short(term, 160), "text": short(text, LONGEST_SENTENCE)} for term, text in items],
     }
-
-
-def picture(file: Path, alt: str, caption: str) -> Record:
-    """Return a PNG; it goes into the page, so that the page stays one file."""
-    content = base64.b64encode(file.read_bytes()).decode()
-    source = f"data:image/png;base64,{content}"
-    return {"type": "picture", "source": source, "alt": alt, "caption": caption, "where": PAGE}
 
 
 def section(blocks: Sequence[Record], *, rank: int = 0) -> Record:

@@ -10,19 +10,12 @@ from levelhead.report.card import without_paths
 from levelhead.report.headline import leads_in_json, plainly
 from levelhead.report.one_page import one_page
 from levelhead.report.sentences import one_run_lead
-from levelhead.report.text import Record, estimate_from_dict, number, short
+from levelhead.report.text import Record, estimate_from_dict, number
 from levelhead.runs.cost_table import cost_table, mean_cost
 from levelhead.runs.folder import require_finished
 from levelhead.runs.recipe import read_recipe
 from levelhead.storage import REHEARSED, as_written, read_json, read_record, rehearsed
 from levelhead.training.select import score_of
-
-_FIGURES = {
-    "attention": "Mean attention of the readout row over patches, by group and label, on synthetic portraits",
-    "qk": "Queries and keys of the last attention layer by group, on synthetic portraits",
-}
-_LARGEST_FIGURE = 4_000_000
-"""Bytes: a larger picture would make the page slow to open."""
 
 
 def run_page(folder: Path, *, split: str = "test") -> Record:
@@ -74,8 +67,8 @@ def _run_page(folder: Path, split: str) -> Record:
         "title": f"Run {folder.name}",
         "about": {"run": f"{name} on {config['data']['name']}, seed {config.get('seed')}, {split} split"},
     }
-    own = [*_pictures(folder, config), _cost(folder, name), _settings(config, metrics), _history(metrics)]
-    return one_page(record, more=[("The run: pictures, cost and settings", [blocks.section(own)])]) | {"kind": "Run"}
+    own = [_cost(folder, name), _settings(config, metrics), _history(metrics)]
+    return one_page(record, more=[("The run: cost and settings", [blocks.section(own)])]) | {"kind": "Run"}
 
 
 def _cost(folder: Path, name: str) -> Record:
@@ -121,15 +114,3 @@ def _history(metrics: Record) -> Record:
         for row in history
     ]
     return blocks.table("Validation by epoch, labels only", ["", *names], rows)
-
-
-def _pictures(folder: Path, config: dict[str, Any]) -> list[Record]:
-    """Return pictures of attention that lie in the run folder: for drawn portraits alone, never for people."""
-    if config["data"]["name"] != "portraits":
-        return []
-    return [
-        blocks.picture(file, alt, short(alt))
-        for kind, alt in _FIGURES.items()
-        for file in sorted([*folder.glob(f"{kind}*.png"), *(folder / "figures").glob(f"{kind}*.png")])
-        if file.stat().st_size <= _LARGEST_FIGURE
-    ]
