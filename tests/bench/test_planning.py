@@ -140,7 +140,7 @@ def test_the_command_says_hours_rows_and_widths_and_trains_nothing(
 def test_a_variant_that_fails_while_it_is_timed_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def times(cells: Any, folder: Path, console: Any) -> dict[Path, float]:
+    def times(cells: Any, console: Any) -> dict[Path, float]:
         return {cell.folder: 60.0 for cell in cells if cell.row != "dam"}
 
     monkeypatch.setattr("levelhead.bench.planning.predicted", times)
@@ -161,7 +161,7 @@ def test_variants_on_several_data_sets_are_planned_with_those_on_the_same_data(
     if piloted:
         run_grid([cell for cell in cells if cell.experiment.seed == 0 and cell.row != "alone"], launch=fake)
     monkeypatch.setattr("levelhead.bench.planning.predicted", lambda cells, *_: {cell.folder: 1.0 for cell in cells})
-    show_plan(cells, tmp_path, workers=1, console=Console(width=300), min_count=1)
+    show_plan(cells, workers=1, console=Console(width=300), min_count=1)
     told = said(capsys)
     for size, count in ((40, 200), (80, 240)):
         assert f"All rows, in 3 folds of erm {size}; dam {size}: {count} rows" in told
@@ -177,12 +177,12 @@ def test_a_refit_is_planned_as_a_refit_and_not_as_a_training(
     rows = {"erm": {"method.name": "erm"}, "decorrelation": {"method.name": "decorrelation"}}
     cells = make_cells(Grid(BASE, rows, (0, 1), folds=3), tmp_path)
     run_grid([cell for cell in cells if cell.row == "erm"], launch=fake)
-    show_plan(cells, tmp_path, workers=1, console=Console(width=300))
+    show_plan(cells, workers=1, console=Console(width=300))
     told = said(capsys)
     assert "6 of 12 runs are missing: about 0 seconds of one core" in told
     assert "6 refits, of seconds each, not counted" in told
     one = next(cell for cell in cells if cell.row == "decorrelation")
     fake(one)
     write_json(one.folder / "cost.json", {"seconds": 3602.0, "refit_seconds": 2.0})
-    show_plan(cells, tmp_path, workers=1, console=Console(width=300))
+    show_plan(cells, workers=1, console=Console(width=300))
     assert "5 of 12 runs are missing: about 10 seconds of one core" in said(capsys)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,7 +128,6 @@ def from_pilot(runs: RunSet, baseline: str, method: str, metric: str = "equalize
 
 def show_plan(
     cells: Sequence[Cell],
-    folder: Path,
     *,
     workers: int,
     console: Console,
@@ -148,7 +146,7 @@ def show_plan(
     refits = [cell for cell in left if not by_row[cell.row] and cell.refitted is not None]
     by_row |= {cell.row: [0.0] for cell in refits}
     unknown = [cell for cell in left if not by_row[cell.row]]
-    timed = predicted(unknown, folder, console) if unknown else {}
+    timed = predicted(unknown, console) if unknown else {}
     failing = dict.fromkeys(cell.row for cell in unknown if cell.folder not in timed)
     if failing:
         raise LevelheadError(f"Cannot plan until these runs work (reasons above): {listed(list(failing))}.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 import statistics
 import tempfile
@@ -19,56 +18,32 @@ from rich.markup import escape
 from levelhead.bench.grid import Cell
 from levelhead.runs.folder import REHEARSAL
 from levelhead.runs.train import train_run
-from levelhead.storage import read_json, write_atomically, write_json
+from levelhead.storage import read_json, write_atomically
 from levelhead.training.lab import STAGE
 from levelhead.training.processes import forget_training
-from levelhead.types import DataError, LevelheadError
+from levelhead.types import LevelheadError
 
 DRY_RUN_STEPS = 20
 SLOW_STEP = 0.5
 """Seconds per step above which three steps suffice."""
 
 
-def predicted(cells: Sequence[Cell], folder: Path, console: Console) -> dict[Path, float]:
+def predicted(cells: Sequence[Cell], console: Console) -> dict[Path, float]:
     """Return the seconds that each missing run will take, from a few steps of each of its stages.
 
-    Runs that differ in the seed or the fold alone are timed once, and remembered in ``folder``. A method whose later
-    stages depend on what an earlier one learns, such as JTT, is judged by what a training of those few steps gives: it
-    may well be quicker. A run that fails within these steps is named, and absent.
+    Of runs that differ in the seed or the fold alone one is timed. A method whose later stages depend on what an
+    earlier one learns, such as JTT, is judged by what a training of those few steps gives: it may well be quicker. A
+    run that fails within these steps is named, and absent.
     """
     missing = [cell for cell in cells if not cell.done]
-    kept = folder / "dry-run.json"
-    known = _known(kept)
+    known: dict[Path, float] = {}
     for number, cell in enumerate({cell.folder.parent: cell for cell in missing}.values(), 1):
-        name = cell.folder.parent.name
-        if name not in known:
-            console.print(escape(f"Timing a few steps: {cell.row} ({number})"), soft_wrap=True, highlight=False)
-            try:
-                seconds = _time(cell)
-            except (LevelheadError, torch.OutOfMemoryError) as error:
-                console.print(escape(f"{cell.row} fails: {error}"), soft_wrap=True, highlight=False)
-                continue
-            known |= _known(kept) | {name: seconds}  # another plan may have added to it
-            write_json(kept, known)
-    return {cell.folder: known[cell.folder.parent.name] for cell in missing if cell.folder.parent.name in known}
-
-
-def _known(file: Path) -> dict[str, float]:
-    """Return the seconds by run that earlier plans have timed.
-
-    Errors: :class:`~levelhead.DataError` if the file holds something else.
-    """
-    if not file.exists():
-        return {}
-    advice = "Delete it: the steps are then timed again."
-    try:
-        found = read_json(file)
-    except DataError as error:
-        raise DataError(f"{error} {advice}") from None
-    seconds = found.values() if isinstance(found, dict) else [None]
-    if not all(isinstance(one, int | float) and 0 < one < math.inf for one in seconds):
-        raise DataError(f"{file} does not hold seconds by run. {advice}")
-    return dict(found)
+        console.print(escape(f"Timing a few steps: {cell.row} ({number})"), soft_wrap=True, highlight=False)
+        try:
+            known[cell.folder.parent] = _time(cell)
+        except (LevelheadError, torch.OutOfMemoryError) as error:
+            console.print(escape(f"{cell.row} fails: {error}"), soft_wrap=True, highlight=False)
+    return {cell.folder: known[cell.folder.parent] for cell in missing if cell.folder.parent in known}
 
 
 def _time(cell: Cell) -> float:

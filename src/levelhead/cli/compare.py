@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -193,8 +192,7 @@ def run_comparison(
     if plan_only:
         from levelhead.bench.planning import show_plan
 
-        with tempfile.TemporaryDirectory(prefix="levelhead-plan-") as place:  # nothing is left where runs may come
-            show_plan(cells, Path(place), workers=workers, console=Terminal(), min_count=min_count)
+        show_plan(cells, workers=workers, console=Terminal(), min_count=min_count)
         return
     remember(plan, folder)
     again = command_line() or "the same command"

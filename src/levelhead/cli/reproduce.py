@@ -100,7 +100,7 @@ def reproduce_command(
         plans = [make_plan(find_item(what), options)]
         check_plan(plans[0], options, local=ray is None)
     if plan:
-        _show_times(plans, options, workers, console)
+        _show_times(plans, workers, console)
         return
     again = command_line() or "the same command"
     status = run_plans(plans, options, workers=workers, ray=ray, console=console, again=again)
@@ -128,13 +128,13 @@ def _listed(root: Path, out: Path) -> Table:
     return drawn
 
 
-def _show_times(plans: Sequence[Plan], options: Options, workers: int, console: Terminal) -> None:
+def _show_times(plans: Sequence[Plan], workers: int, console: Terminal) -> None:
     from levelhead.bench.timing import predicted
     from levelhead.paper.reproduce import distinct
     from levelhead.report.text import counted
 
     cells = distinct(plans)
-    seconds = predicted(cells, options.folder, console)
+    seconds = predicted(cells, console)
     drawn = Table("name", "runs", "to do", "minutes")
     seen: set[Path] = set()
     for plan in sorted(plans, key=lambda plan: plan.item.order):
