@@ -63,14 +63,16 @@ class Reading:
 class Tap:
     """Sits on one attention module and keeps a :class:`Reading` of the pass that armed it.
 
-    ``readout`` is the rule for the row that the classifier reads: ``first``, ``last`` (last real token) or
-    ``none``. ``debias`` holds the model's options, or None where nothing is debiased. A plain object, so that no
-    reading enters ``state_dict``; copies start empty, because tensors with a graph cannot be copied.
+    ``readout`` is the rule for the row that the classifier reads: ``first``, ``last`` (last real token) or ``none``.
+    Hugging Face classifiers read row 0 even where padding on the left has put padding there, so ``first`` is row 0 to
+    the letter; ``first_real`` makes it the first row that is no padding. ``debias`` holds the model's options, or None
+    where nothing is debiased. A plain object, so that no reading enters ``state_dict``; copies start empty, because
+    tensors with a graph cannot be copied.
     ``attention_temperature`` divides the layer's logits; without ``padding_mask`` the layer treats padding as text.
     """
 
-    def __init__(self, readout: str, debias: DebiasConfig | None = None) -> None:
-        self.readout, self.debias = readout, debias
+    def __init__(self, readout: str, debias: DebiasConfig | None = None, first_real: bool = False) -> None:
+        self.readout, self.debias, self.first_real = readout, debias, first_real
         self.attention_temperature = 1.0 if debias is None else debias.notebook.attention_temperature
         self.padding_mask = debias is None or debias.notebook.padding_mask
         self.current: Pass | None = None  # while a whole model trains
@@ -81,25 +83,20 @@ class Tap:
         self.aligned: Tensor | None = None  # the latest alignment term, without its graph: for who watches training
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Tap, (self.readout, self.debias)
+        return Tap, (self.readout, self.debias, self.first_real)
 
     @property
     def alpha(self) -> float:
         """Weight of the alignment term; 0 where nothing is aligned."""
         return 0.0 if self.debias is None else self.debias.alpha
 
-    def row(self, x: Tensor, valid: Tensor | None, *, first_real: bool = False) -> Tensor | None:
-        """Index (batch,) of the readout row of ``x`` (batch, heads, tokens, size); None when no row is read.
-
-        Hugging Face classifiers read row 0 even where padding on the left has put padding there, so ``first`` is
-        row 0 to the letter; ``first_real`` makes it the first row that is no padding.
-        """
-        self.used = True
+    def row(self, x: Tensor, valid: Tensor | None) -> Tensor | None:
+        """Index (batch,) of the readout row of ``x`` (batch, heads, tokens, size); None when no row is read."""
         batch, tokens = x.shape[0], x.shape[2]
         if self.readout == "none":
             return None
         if self.readout == "first":
-            if first_real and valid is not None:
+            if self.first_real and valid is not None:
                 return valid.to(torch.int64).argmax(dim=1)  # the first of several equal maxima
             return torch.zeros(batch, dtype=torch.int64, device=x.device)
         if valid is None:
@@ -113,7 +110,7 @@ class Tap:
         # A layer that gradient checkpointing runs again in the backward pass finds the tap without a pass.
         if self.current is None or not self.alpha:
             return
-        query = query_of(query.detach(), row, valid)
+        query = row_of(query.detach(), row, valid)
         self.reading = Reading(readout_logits(query, key.detach(), scaling), value, row, valid, of=self.current)
 
     def take_row(self, reading: Reading) -> None:
@@ -196,14 +193,15 @@ ACCUMULATION = (
 )
 
 
-def query_of(query: Tensor, row: Tensor | None, valid: Tensor | None) -> Tensor:
-    """Return the query (batch, heads, size) of each ``row``; where none is read, the mean over real tokens."""
+def row_of(x: Tensor, row: Tensor | None, valid: Tensor | None) -> Tensor:
+    """Return (batch, heads, size), each ``row`` of (batch, heads, tokens, size); None: the mean over real tokens."""
     if row is not None:
-        return query[torch.arange(len(query), device=query.device), :, row]
+        # Not len(): torch.export would fix the number of rows.
+        return x[torch.arange(x.shape[0], device=x.device), :, row]
     if valid is None:
-        return query.mean(dim=2)
-    weight = valid[:, None, :, None].to(query.dtype)
-    return (query * weight).sum(dim=2) / weight.sum(dim=2).clamp(min=1)
+        return x.mean(dim=2)
+    weight = valid[:, None, :, None].to(x.dtype)
+    return (x * weight).sum(dim=2) / weight.sum(dim=2).clamp(min=1)
 
 
 def running(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:

@@ -28,7 +28,7 @@ from transformers.modeling_outputs import ImageClassifierOutput, SequenceClassif
 from levelhead.appended import AppendedConfig
 from levelhead.arrays import checked
 from levelhead.attention import interface, one_row
-from levelhead.attention.aligning import Tap, training_pass
+from levelhead.attention.aligning import Tap, row_of, training_pass
 from levelhead.attention.attach import KEEP_FLOAT32, forward_with_alignment, remember_place
 from levelhead.attention.config import NOT_WANTED, DebiasConfig, Facts, Readout
 from levelhead.attention.one_row import Projections, attend_from_row, is_hooked, is_plain, rows_in_words
@@ -42,6 +42,8 @@ POOLING = ("add_pooling_layer",)  # what a record may say about how the backbone
 
 class BlockAttention(nn.Module):
     """Multi-head self-attention whose queries and keys are debiased by an optional standardizer."""
+
+    is_causal = False  # else transformers would look back only
 
     def __init__(self, hidden_size: int, num_heads: int, standardizer: QueryKeyStandardizer | None, tap: Tap):
         super().__init__()
@@ -59,21 +61,9 @@ class BlockAttention(nn.Module):
             layer(hidden).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
             for layer in (self.query, self.key, self.value)
         )
-        row = self.tap.row(query, valid, first_real=True)
-        if not self.tap.padding_mask:
-            valid = None
-        raw_query, raw_key = query, key
-        if self.debias is not None:
-            query, key = self.debias(query, key, valid, row)
-        scaling = query.shape[-1] ** -0.5 / self.tap.attention_temperature
-        self.tap.take(query, key, value, row, valid, scaling)
         mask = None if valid is None else valid[:, None, None, :]
-        if interface.is_observed():
-            query, key, value = interface.edit(self, query, key, value)
-            interface.show(interface.Attended(self, raw_query, raw_key, query, key, mask, scaling, row, value))
-        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scaling)
-        self.tap.watch(mixed, self)
-        return cast(Tensor, self.output(mixed.transpose(1, 2).flatten(2)))
+        mixed, _ = interface.levelhead_attention(self, query, key, value, mask)
+        return cast(Tensor, self.output(mixed.flatten(2)))
 
     def reads_one_row(self, padded: bool = False) -> bool:
         """Whether :meth:`read_row` equals :meth:`forward` in the readout row.
@@ -158,7 +148,7 @@ class EncoderBlock(nn.Module):
             debias = debias.resolved(Facts("append", "the backbone", cast(Readout, debias.readout), length=length or 0))
         if debias is not None and debias.normalize:
             standardizer = debias.standardizer(num_heads, hidden_size // num_heads, length=length)
-        tap = Tap("none") if debias is None else Tap(debias.readout, debias)
+        tap = Tap("none") if debias is None else Tap(debias.readout, debias, first_real=True)
         self.norm = norm
         self.attention = BlockAttention(hidden_size, num_heads, standardizer, tap)
         self.norm_attention = nn.LayerNorm(hidden_size)
@@ -266,7 +256,7 @@ class AppendedClassifier(PreTrainedModel):
         self.main_input_name = backbone.main_input_name
         self.below = nn.ModuleList(_block(record, None) for _ in range(record["layers"] - 1))
         self.block = _block(record, debias)
-        self.readout = Tap(record["readout"])
+        self.readout = Tap(record["readout"], first_real=True)
         self.classifier = nn.Linear(record["hidden_size"], config.num_labels)
         if debias is not None and debias.alpha:
             self.alignment_head = debias.alignment_head(record["hidden_size"])
@@ -390,19 +380,12 @@ class AppendedClassifier(PreTrainedModel):
 
     def _read(self, hidden: Tensor, valid: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return the logits, and the last layer's output: of the readout row alone, or of all rows."""
-        row = self.readout.row(hidden[:, None], valid, first_real=True)
+        row = self.readout.row(hidden[:, None], valid)
         if row is not None and self.block.reads_one_row(padded=valid is not None):
-            hidden = pooled = self.block.read_row(hidden, valid, row)
-        else:
-            hidden = self.block(hidden, valid)
-            if row is not None:
-                # Not len(): torch.export would fix the number of rows.
-                pooled = hidden[torch.arange(hidden.shape[0], device=hidden.device), row]
-            elif valid is None:
-                pooled = hidden.mean(dim=1)
-            else:
-                pooled = (hidden * valid[:, :, None]).sum(dim=1) / valid.sum(dim=1, keepdim=True).clamp(min=1)
-        return self.classifier(pooled), hidden
+            hidden = self.block.read_row(hidden, valid, row)
+            return self.classifier(hidden), hidden
+        hidden = self.block(hidden, valid)
+        return self.classifier(row_of(hidden[:, None], row, valid)[:, 0]), hidden
 
     def extra_repr(self) -> str:
         """Say whether the appended layer computes one row or all, and why."""
@@ -450,7 +433,7 @@ class AppendedClassifier(PreTrainedModel):
             block.get_parameter(name).requires_grad_(parameter.requires_grad)
         self.config = copy.deepcopy(self.config)  # other networks may have been built from it
         self.config.levelhead = record
-        self.block, self.readout = block.train(plain.training), Tap(record["readout"])
+        self.block, self.readout = block.train(plain.training), Tap(record["readout"], first_real=True)
         if config.alpha:
             self.alignment_head = config.alignment_head(record["hidden_size"]).to(like.device, like.dtype)
             self.alignment_head.apply(self._init_weights)

@@ -78,31 +78,30 @@ def unwrapped(model: Any) -> Any:
 
 @dataclass(frozen=True)
 class Reader:
-    """Which row a classifier reads: ``rule`` and ``first_real`` are those of :meth:`Tap.row`."""
+    """Which row a classifier reads, as its ``tap`` says."""
 
-    rule: str
-    first_real: bool = False
+    tap: Tap
 
     @classmethod
     def of(cls, model: Any, last: nn.Module) -> Reader:
         """Return what is recorded of a model and its ``last`` attention module, or else is proved with noise."""
         inner = unwrapped(model)
         if isinstance(inner, AppendedClassifier):
-            return cls(inner.readout.readout, first_real=True)
+            return cls(inner.readout)
         tap = getattr(last, "tap", None)
         if isinstance(tap, Tap):
-            return cls(tap.readout)
+            return cls(tap)
         try:
             example = probe_inputs(model)
             with as_probed(model):
                 (seen,) = attended(model, example, most=1)
-                return cls(find_readout(model, path_of(model, last), example, seen.raw_query.shape[2]))
+                return cls(Tap(find_readout(model, path_of(model, last), example, seen.raw_query.shape[2])))
         except UnsupportedModelError:  # no example to try it on, or layers that cannot be distinguished
-            return cls("none")
+            return cls(Tap("none"))
 
     def row(self, seen: interface.Attended, valid: Tensor | None) -> Tensor | None:
         """Return the row (batch,) of a layer's pass that is read, or None; ``valid`` is False at padding."""
-        return seen.row if seen.row is not None else Tap(self.rule).row(seen.query, valid, first_real=self.first_real)
+        return seen.row if seen.row is not None else self.tap.row(seen.query, valid)
 
     def captured(self, seen: interface.Attended) -> Captured:
         """Take what a layer worked with off its device, in float32."""

@@ -190,6 +190,7 @@ def levelhead_attention(
     raw_query, raw_key, row = query, key, None
     tap = getattr(module, "tap", None)
     if tap is not None:
+        tap.used = True
         valid = valid_keys(attention_mask, query.shape[0])
         row = tap.row(key, valid)
         if not tap.padding_mask:

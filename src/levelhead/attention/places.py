@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from levelhead.attention import interface
+from levelhead.attention.aligning import row_of
 from levelhead.attention.block import AppendedClassifier
 from levelhead.attention.capture import Captured, Reader, attention_logits, attention_weights, settled, unwrapped
 from levelhead.attention.contrastive import rank_tokens, select_values
@@ -268,9 +269,7 @@ def _at(hidden: Tensor, row: Tensor | None, valid: Tensor | None) -> Tensor:
     """The readout row of (batch, tokens, width); the mean over tokens where the classifier reads no single row."""
     if hidden.ndim == 2:  # a last layer that computed its one row alone
         return hidden
-    if row is not None:
-        return hidden[torch.arange(len(hidden)), row]
-    return hidden.mean(1) if valid is None else _mean(hidden, valid.float())
+    return row_of(hidden[:, None], row, valid)[:, 0]
 
 
 def _mean(hidden: Tensor, weight: Tensor) -> Tensor:

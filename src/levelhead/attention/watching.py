@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from levelhead.attention import interface
-from levelhead.attention.aligning import query_of
+from levelhead.attention.aligning import Tap, row_of
 from levelhead.attention.attach import is_debiased
 from levelhead.attention.block import AppendedClassifier
 from levelhead.attention.capture import Reader
@@ -46,7 +46,7 @@ class ReadoutQuery:
     def __call__(self, seen: Attended) -> Tensor:
         """Return (batch, width) float32, as the softmax got it; where no single row is read, the mean over tokens."""
         valid = interface.valid_keys(seen.mask, seen.query.shape[0])
-        return query_of(seen.query.float(), self.reader.row(seen, valid), valid).flatten(1)
+        return row_of(seen.query.float(), self.reader.row(seen, valid), valid).flatten(1)
 
 
 def readout_query(model: Any) -> ReadoutQuery:
@@ -60,7 +60,7 @@ def readout_query(model: Any) -> ReadoutQuery:
         return ReadoutQuery(Reader.of(model, attention), attention.query.out_features)
     if is_debiased(model):  # its record tells, and to run it before any training would be warned of
         record = model.config.levelhead
-        return ReadoutQuery(Reader(record["debias"]["readout"]), record["heads"] * record["head_size"])
+        return ReadoutQuery(Reader(Tap(record["debias"]["readout"])), record["heads"] * record["head_size"])
     (last,) = attended(model, most=1)
     return ReadoutQuery(Reader.of(model, last.module), last.raw_query.shape[1] * last.raw_query.shape[3])
 

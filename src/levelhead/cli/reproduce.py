@@ -18,7 +18,7 @@ from levelhead.terminal import Terminal
 from levelhead.types import ConfigError
 
 if TYPE_CHECKING:  # importing torch takes seconds, and --help does not need it
-    from levelhead.paper.reproduce import Options, Plan
+    from levelhead.paper.reproduce import Plan
 
 
 class ScaleName(StrEnum):
