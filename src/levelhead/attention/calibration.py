@@ -8,7 +8,6 @@ squares, and these are merged by the formula of Chan, Golub and LeVeque (1983).
 from __future__ import annotations
 
 import inspect
-import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -85,7 +84,7 @@ class Collector:
 
 @torch.no_grad()
 @checked
-def calibrate(model: AnyModel, loader: Iterable[Mapping[str, Any]], *, batches: int | None = None) -> AnyModel:
+def calibrate(model: AnyModel, loader: Iterable[Mapping[str, Any]]) -> AnyModel:
     """Set the running statistics of a debiased model to those of data, without training anything.
 
     For a pretrained model whose last layer was attached: until it is trained, evaluation would standardise queries
@@ -98,8 +97,8 @@ def calibrate(model: AnyModel, loader: Iterable[Mapping[str, Any]], *, batches: 
 
     Args:
         model: from :func:`attach` or :func:`append_encoder` (also wrapped by PEFT), changed in place.
-        loader: batches as the model takes them: mappings of tensors, on any device. Labels are left out.
-        batches: how many batches to use; None means all. Once through: the loader must come to an end.
+        loader: batches as the model takes them: mappings of tensors, on any device. Labels are left out. Once through:
+            the loader must come to an end.
 
     Returns:
         The model.
@@ -122,8 +121,6 @@ def calibrate(model: AnyModel, loader: Iterable[Mapping[str, Any]], *, batches: 
         >>> lh.describe(lh.calibrate(model, loader)).batches
         3
     """
-    if batches is not None and batches < 1:
-        raise ConfigError(f"batches={batches}; use at least 1, or None for the whole loader")
     standardizers = standardizers_of(debiased_attention(model))
     if not standardizers:
         raise ConfigError("This model was made with normalize=False: it keeps no statistics, so none can be set.")
@@ -135,7 +132,7 @@ def calibrate(model: AnyModel, loader: Iterable[Mapping[str, Any]], *, batches: 
     device = next(model.parameters()).device
     with _hooked(collectors), evaluating(model):
         taken = 0
-        for batch in itertools.islice(loader, batches):
+        for batch in loader:
             if not isinstance(batch, Mapping) or not any(isinstance(value, Tensor) for value in batch.values()):
                 raise ConfigError(
                     f"Batch {taken} of the loader is a {type(batch).__name__}, not a mapping from the names of the "
