@@ -40,12 +40,6 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")
-def test_the_trainer_example_runs(run: Callable[..., str]) -> None:
-    assert "Groups by" in run("huggingface_trainer.py", "--pictures", "256", "--epochs", "1")
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("default")
 @pytest.mark.long
 def test_the_lora_example_runs(run: Callable[..., str]) -> None:
     pytest.importorskip("peft")
