@@ -170,6 +170,8 @@ def _is_below(path: Path, folder: Path) -> bool:
 def _obstacle(path: Path, *, folder: bool = False) -> str | None:
     """Return why a path cannot be an output, as the rest of a sentence; None if it can."""
     mode = None
+    if str(path) == "-":
+        return "is no file name: only files are written"
     try:
         target = Path(os.path.realpath(path))
     except FileNotFoundError:

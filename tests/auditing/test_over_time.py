@@ -16,7 +16,7 @@ import levelhead as lh
 from command_line import run
 from levelhead.cli.report import page_of
 from levelhead.report.gate import Condition, check
-from levelhead.report.wide import GapSlope
+from levelhead.report.wide import GapSlope, Pair
 from levelhead.tables.periods import as_periods, ordered, places_of
 from levelhead.types import ConfigError
 
@@ -263,8 +263,8 @@ def test_a_gap_grows_where_the_fitted_line_ends_farther_from_0(
     line: tuple[float, float], first: str, value: float
 ) -> None:
     slope = math.copysign(0.02, line[1] - line[0])
-    name = pickle.loads(pickle.dumps(GapSlope("selection_rate_slope", "f", "m", line)))
-    pair, change = name.of_gap(lh.Estimate(slope, slope - 0.01, slope + 0.03, 100))
+    name = pickle.loads(pickle.dumps(GapSlope("selection_rate_slope", line)))
+    pair, change = name.of_gap(Pair("f", "m"), lh.Estimate(slope, slope - 0.01, slope + 0.03, 100))
     assert (pair.first, change.value) == (first, pytest.approx(value))
     assert (change.low, change.high) == pytest.approx(
         (value - 0.01, value + 0.03) if first == "f" else (value - 0.03, value + 0.01)

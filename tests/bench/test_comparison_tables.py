@@ -258,7 +258,7 @@ def test_titles_and_captions_hold_no_path(tmp_path: Path) -> None:
     assert "file rows.csv" in comparison.title
     texts = [Comparisons.of(comparison).to_markdown()]
     page = Comparisons([compared(found, comparison)]).page()
-    texts += [page["title"], page["about"], *comparison.findings()]
+    texts += [page["title"], page["about"], *comparison.sentences()]
     assert not [text for text in texts if str(tmp_path) in text or "secret/" in text]
 
 

@@ -24,7 +24,7 @@ from levelhead.report.headline import Lead, Leading
 from levelhead.report.record import Finding
 from levelhead.report.sentences import TURNED, change_lead, group_change_lead, named_group, turned
 from levelhead.report.text import counted, joined, number, percent_ends
-from levelhead.report.wide import Fraction, GapSlope
+from levelhead.report.wide import Fraction, GapSlope, Pair
 from levelhead.tables.files import FILE
 from levelhead.tables.periods import months, ordered, places_of
 from levelhead.tables.rows import Rows
@@ -162,9 +162,10 @@ class OverTime(Leading, Answer):
         """Yield each slope, and each difference with its period."""
         for name, found in by_names(self.by_attribute).items():
             for one in found:
-                yield name, one.group, GapSlope(f"{one.rate}_slope", one.group, one.reference, one.line), one.slope
+                both = Pair(one.group, one.reference)
+                yield name, both, GapSlope(f"{one.rate}_slope", one.line), one.slope
                 for gap in one.gaps:
-                    yield name, one.group, Fraction(f"{one.rate}_difference[{gap.period}]"), gap.difference
+                    yield name, both, Fraction(f"{one.rate}_difference[{gap.period}]"), gap.difference
             for changed in self.changes_of(name):
                 yield name, changed.group, Fraction(f"{changed.rate}_change"), changed.change
 

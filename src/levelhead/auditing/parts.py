@@ -17,7 +17,7 @@ from levelhead.auditing.rates import Amplified, Rates
 from levelhead.auditing.scores import Scores
 from levelhead.registry import Registry
 from levelhead.report.headline import Lead
-from levelhead.report.sentences import audit_leads
+from levelhead.report.sentences import Words, audit_leads
 from levelhead.report.text import Record
 
 PARTS: Registry[Part] = Registry(
@@ -57,10 +57,15 @@ def leads(result: Record, findings: Mapping[str, Any], own: Mapping[str, Answer]
 def plain_lead(result: Record, ratios: Sequence[Lead]) -> Lead | None:
     """Return what an audit names unless more was asked: the lowest ratio of the favourable outcome, or the largest gap.
 
-    The gap is that of the positive class, whatever class sentences are about; it has no words.
+    The gap is that of the positive class, whatever class sentences are about; it has no words. Ratios of one of several
+    other classes say nothing of the rates that parts compare, which are the positive one's.
+
+    Args:
+        result: the audit's JSON, or what of it is known.
+        ratios: of the favourable outcome.
     """
     pair = result["finding"]["pair"]
-    if ratios or pair is None:
+    if pair is None or (ratios and Words(result).favourable is not None):
         return next(iter(ratios), None)
     groups = pair["first"]["group"], pair["second"]["group"]
     return Lead((), "", pair["attribute"], pair["rate"], pair["class"], groups)

@@ -178,22 +178,23 @@ class Postprocessed(Leading, Report):
         subject, _, part = METRICS[metric].subject.partition(" (")
         part = part and f"; {part.rstrip(')')}"
         where = f"On {self.measured_on:,} {'rows that it was fitted on' if self.fitted.all() else 'other rows'}"
-        leads = []
+        cost = (
+            f"Accuracy changed from {number(100 * accuracy.old)}% to {number(100 * accuracy.new)}%: "
+            f"{_change(accuracy.difference)}."
+        )
+        leads, lost = [], accuracy.difference.high < 0
         if gap.difference.defined:
             head = (
                 f"the rule changed the gap in {subject} from {number(100 * gap.old)} to {number(100 * gap.new)} points"
             )
             size, about = f"{_change(gap.difference)}{part}.", (group_name(self.column), metric)
+            size += f" {cost}" * lost
             leads = [Lead((f"{where}, {head}",), size, *about, values=(gap.old, gap.new), difference=gap.difference)]
             exceeds = f"That exceeds the bound of {number(100 * self.rule.delta)} points."
             lines = [*([exceeds] if gap.new > self.rule.delta else []), *self._alike(), *lines, *self._turned()]
         else:
             lines.append(f"{where}, the gap is undefined: {gap.difference.reason}.")
-        lines.append(
-            f"Accuracy changed from {number(100 * accuracy.old)}% to {number(100 * accuracy.new)}%: "
-            f"{_change(accuracy.difference)}."
-        )
-        return leads + plainly(lines)
+        return leads + plainly([*lines, *([] if leads and lost else [cost])])
 
 
 def _change(figure: Estimate) -> str:

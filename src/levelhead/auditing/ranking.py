@@ -280,7 +280,8 @@ def ranking_leads(result: RankingAudit) -> list[Lead]:
 def _lead(name: str, group: str, one: GroupPlaces, result: RankingAudit) -> Lead:
     by = f"By {printable(name)}, " if len(result.by_attribute) > 1 else ""
     low, high = (number(end, 0) for end in one.chance)
-    shares = f"{percent(one.share_of_top)}% of the first {result.top:,} places and {number(100 * one.share_of_rows)}%"
+    top = "place" if result.top == 1 else f"{result.top:,} places"
+    shares = f"{percent(one.share_of_top)}% of the first {top} and {number(100 * one.share_of_rows)}%"
     rest = (
         f"representation {number(one.representation.value, 2)}, interval {ratio_span(one.representation)}. It has "
         f"{_count(one.in_top)} of these places; by chance, {low} to {high} would be expected."

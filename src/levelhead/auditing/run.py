@@ -123,7 +123,7 @@ def run(
     for name, part in counts.ours.items():
         found[name] = part.find(frame)
         if name == Rates.name:  # parts after it are about what it names
-            plain = plain_lead(told["headline"], found[name].leads)
+            plain = plain_lead(told | told["headline"], found[name].leads)
             frame = replace(frame, plain=plain, ratios_to=found[name].references)
     answers = {name: part.find(frame) for name, part in counts.own.items()}
     options.label_map.refuse_unused()

@@ -13,7 +13,7 @@ from levelhead.metrics import JointRow, JointTable, estimate_to_dict
 from levelhead.metrics.joint import MARGIN
 from levelhead.report import marks
 from levelhead.report.card import without_paths
-from levelhead.report.sentences import Difference, comparison_sentences, difference_sentences
+from levelhead.report.sentences import Difference, comparison_sentences
 from levelhead.report.text import Record, estimate_from_dict
 from levelhead.report.wide import Fraction
 from levelhead.types import Estimate, printable
@@ -171,10 +171,6 @@ class Comparison:
             for method, row in self.table.rows.items()
             if method != self.table.baseline
         ]
-
-    def findings(self) -> list[str]:
-        """Return what was found of each method: the measured difference to the baseline, and whether it is decided."""
-        return [" ".join(difference_sentences(each, self.table.baseline)) for each in self.differences()]
 
     def sentences(self) -> list[str]:
         """Return what was found of all methods together: the headline first."""

@@ -23,6 +23,8 @@ from levelhead.report.text import Record, estimate_from_dict, level_text, number
 from levelhead.runs.cost_table import cost_table
 from levelhead.types import DataError, Estimate, printable
 
+ANSWERS = 2
+"""Published tables that stand above the chart, as they answer the question."""
 SMALL = 10
 """Rows below which a group's rates are not informative."""
 _SAW_GROUPS = (marks.ORACLE, marks.FEW_GROUPS, marks.LEAKING)
@@ -92,7 +94,6 @@ class Comparisons(Report):
             "rows": first.rows,
             "level": first.table.level,
             "sentences": [finding, *lines],
-            "each": {"sentences": [text for one in every for text in one.comparison.findings()]},
             "lead": _lead(every, columns[0], finding, lines).to_dict(),
             "named": [[columns[0], *_pieces(every, text)[1]] for text in (finding, *lines)],
             "warnings": list(dict.fromkeys([*self.cautions, *_all_cautions(every, titles)])),
@@ -110,7 +111,7 @@ class Comparisons(Report):
         made = one_page(
             record,
             source=", ".join(data_sets),
-            drawn=planes if first_plane else (),
+            drawn=[*(planes if first_plane else ()), *(table for one in every for table in one.published[:ANSWERS])],
             more=[("Accuracy against the gap, and cost of training", [blocks.section(beside, rank=2)])],
         )
         return made | {"command": command}
@@ -216,7 +217,8 @@ def _lead(every: Sequence[Compared], column: str, finding: str, lines: Sequence[
     head, _, rest = finding.partition("; ")
     pieces, groups = _pieces(every, head)
     below = [rest[:1].upper() + rest[1:]] * bool(rest)
-    below += [f"Measured: {line}" if not _pieces(every, line)[0][0] else line for line in lines[:2]]
+    named = [len(every) == 1 and not _pieces(every, line)[0][0] for line in lines[:2]]
+    below += [f"Measured: {line}" if starts else line for starts, line in zip(named, lines, strict=False)]
     return Lead(tuple(pieces), " ".join(below), column, f"{MAIN}_change", groups=tuple(groups))
 
 
@@ -282,7 +284,7 @@ def _sure(every: Sequence[Compared]) -> Record:
 def _tables(one: Compared) -> list[Record]:
     """Return the tables that comparisons alone have."""
     costs = {one.comparison.label(method): cost for method, cost in one.comparison.cost.items()}
-    return [*one.published, *_options(one.comparison), cost_table(costs, where=blocks.BOTH)]
+    return [*one.published[ANSWERS:], *_options(one.comparison), cost_table(costs, where=blocks.BOTH)]
 
 
 def _options(comparison: Comparison) -> list[Record]:

@@ -107,11 +107,11 @@ def figures_of(record: Record) -> Iterator[Found]:
     """Yield every figure of an inspection's JSON; undefined ones are NaN with a reason, untried ones are left out."""
     models: Mapping[str, Record] = record["models"]
     for name, model in models.items():
+        for at, layer in enumerate(model["layers"][:-1], start=1):  # in the order of the network
+            yield from _listed(name, f"Output of layer {at}", OF_LAYER, layer)
         for place in model["places"].values():
             title = place["title"][:1].upper() + place["title"][1:]
             yield from _listed(name, title, OF_PLACE, place)
-        for at, layer in enumerate(model["layers"][:-1], start=1):
-            yield from _listed(name, f"Output of layer {at}", OF_LAYER, layer)
         yield from _listed(name, None, OF_MODEL, model)
         for kind in ("deletion", "insertion"):
             for group, one in model["curves"][kind].items():

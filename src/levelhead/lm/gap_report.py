@@ -84,11 +84,14 @@ def gap_report(
     the two models cannot use (no replaced token, or nothing else) are left out for both.
 
     Raises :class:`~levelhead.types.DataError` if no pair can be used or if a sentence is beyond a model's limit,
-    :class:`~levelhead.types.ConfigError` for a masked model, and
+    :class:`~levelhead.types.ConfigError` for a masked model and for two of one name, and
     :class:`~levelhead.types.UnsupportedModelError` for a model that gives no attention weights.
     """
     chosen = list(triplets if limit is None else triplets[:limit])
     sides = {"after": model} | ({} if against is None else {"before": against})
+    names = {side: model_name(one.name) for side, one in sides.items()}
+    if len({*names.values()}) < len(sides):
+        raise ConfigError(f"Both models are called {quoted(names['after'])}. Compare with another one, or rename one.")
     pairs = {side: _measured(one, chosen) for side, one in sides.items()}
     rows = [row for row in range(len(chosen)) if all(found[row].used for found in pairs.values())]
     if not rows:
@@ -103,7 +106,7 @@ def gap_report(
     if not named:
         notes.append("Triplets have no target terms, so intervals draw pairs: too narrow if pairs share a term.")
     about = {
-        "models": {side: model_name(one.name) for side, one in sides.items()},
+        "models": names,
         "selection": selection,
         "pairs": len(rows),
         "left_out": len(chosen) - len(rows),

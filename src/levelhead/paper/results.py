@@ -263,7 +263,7 @@ class Reproduction:
                 )
         if sentences:
             sentences.append(f"Most likely reasons for differences: {reason}.")
-        sentences += [sentence for _, one in self.kinds for sentence in one.findings()]
+        sentences += [sentence for _, one in self.kinds for sentence in one.sentences()]
         if self.missing:
             sentences.append(f"Not run yet: {', '.join(self.missing)}.")
         return sentences

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from levelhead.metrics.names import METRICS
 from levelhead.report import blocks
 from levelhead.report.rows import Row
 from levelhead.report.sentences import Words
@@ -90,7 +91,7 @@ def chart(
     if each == "group" and not pairs:
         told.append("The number beside a name counts its rows.")
     if len(kept) < len(subjects):
-        told.append(f"{len(kept)} of {len(subjects):,} are drawn: the highest, the lowest, and those named above.")
+        told.append(f"{len(kept)} of {len(subjects):,} are drawn: the first, the last, and those named above.")
     caption = f"Each {'pair' if pairs else each}" + ", by each question" * (pairs or each == "group")
     return blocks.panels(caption, panels, " ".join(told))
 
@@ -99,7 +100,9 @@ def _panel(figure: str, shown: Sequence[tuple[Subject, str]], record: Record, ea
     lines, several = [_line(figure, *one, each) for one in shown], len({one.column for one, _ in shown}) > 1
     ends = [end for line in lines for end in _ends(line)]
     fraction = all(one.found[figure].fraction for one, _ in shown if figure in one.found)
-    share = fraction and all(0 <= end <= 100 for end in ends) and not figure.endswith(("difference", "rest", "change"))
+    pairs = any(isinstance(one.name, Pair) for one, _ in shown)
+    gap = pairs or "change" in figure.lower() or (figure in METRICS and METRICS[figure].kind == "gap")
+    share = fraction and not gap and all(0 <= end <= 100 for end in ends)
     ratio = not fraction and figure.endswith(NEUTRAL_ONE)
     none = share or figure == "mean_prediction" or each == "score"
     neutral = None if none else 1.0 if ratio else 0.0
@@ -108,7 +111,6 @@ def _panel(figure: str, shown: Sequence[tuple[Subject, str]], record: Record, ea
         if several and (not at or shown[at - 1][0].column != subject.column):
             rows.append({"head": short(subject.column, 60)})
         rows.append(line)
-    pairs = any(isinstance(one.name, Pair) for one, _ in shown)
     own = record.get("titles") or {}
     title, about = (title_of(figure, own), "") if pairs or own else question(figure, Words(record))
     axis = blocks.SHARES if share else blocks.axis([*ends, *([] if neutral is None else [neutral])], 4)

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from levelhead.metrics.names import Key, group_name
-from levelhead.report.wide import RATIO_OF_RATES, Fraction, GapSlope
+from levelhead.report.wide import RATIO_OF_RATES, Fraction, GapSlope, Pair
 from levelhead.types import ConfigError, Estimate, listed, printable, quoted
 
 if TYPE_CHECKING:
@@ -143,8 +143,8 @@ def check(result: Report, conditions: Iterable[Condition]) -> Gate:
                 f"For {condition.bound:g} points write {condition.bound:g}%."
             )
         for attribute, group, name, figure in found:
-            if isinstance(name, GapSlope):
-                group, figure = name.of_gap(figure)
+            if isinstance(name, GapSlope) and isinstance(group, Pair):
+                group, figure = name.of_gap(group, figure)
             shown = None if group is None else group_name(group)
             asked = figure.size if condition.bound >= 0 and _is_difference(group, name) else figure
             checks.append(Check(condition.text, attribute, shown, str(name), condition.ask(asked), _said(figure)))

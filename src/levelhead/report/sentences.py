@@ -107,70 +107,43 @@ def _changed(value: float) -> str:
     return "increased" if value > 0 else "reduced"
 
 
-def difference_sentences(difference: Difference, baseline: str) -> list[str]:
-    """Say how a method changed a figure relative to the baseline, then its interval and what it leaves open."""
-    figure, what = difference.estimate, GAP
-    method, other = quoted_name(difference.label), quoted_name(baseline)
-    if not difference.learned:
-        return not_learned(baseline)
-    if not figure.defined:
-        return [f"The change of {what} from {other} to {method} is undefined: {_ends(figure.reason)}"]
-    if figure.value == 0 and (math.isnan(figure.low) or figure.low == figure.high == 0):
-        said = f"{method} and {other} have the same {what.removeprefix('the ')} on these data."
-        return [said, *([_sentence(figure.reason)] if math.isnan(figure.low) else [])]
-    if difference.at_chance:
-        return [f"{quoted_name(difference.method)} is at chance, so {what} says nothing of it."]
-    margin, change = number(100 * difference.margin), _range([difference])
-    if difference.on_one_seed:
-        return [_on_one_seed(difference, baseline), f"Over these rows alone: {_measured(difference)}."]
-    if difference.decided:
-        within = f", which is less than the margin of {margin} points" if difference.within else ""
-        return [_changes([difference], baseline), f"{_measured(difference)}{within}."]
-    if difference.within:
-        equal = f"{method} and {other} have an equivalent {what.removeprefix('the ')} (within {margin} points)."
-        return [equal, f"{_measured(difference)}."]
-    if difference.uncorrected:
-        return _not_established([difference], f"{what} relative to {other}", 0)
-    why = f" ({_ends(figure.reason)[:-1]})" if figure.reason is not None else ""
-    return [f"{method} did not measurably change {what} relative to {other}.", f"{change}; inconclusive{why}."]
-
-
-def not_learned(baseline: str) -> list[str]:
-    """Say that a baseline is not above chance, and what to raise."""
-    return [
-        f"{quoted_name(baseline)} did not learn: its balanced accuracy on these rows is not above chance.",
-        "Raise train.epochs or train.learning_rate; until it learns, differences from it say nothing.",
-    ]
-
-
 def comparison_sentences(differences: Sequence[Difference], baseline: str) -> list[str]:
     """Say what a whole comparison found about one metric: the headline, then its intervals and the other methods.
 
-    A method at chance is counted and never named: constant and random answers have small gaps.
+    A method at chance is counted and never named beside others: constant and random answers have small gaps.
     """
     what, count = f"{GAP} relative to {quoted_name(baseline)}", len(differences)
     if not differences:
         return [f"There is nothing to compare {short(baseline)} with: a comparison needs a second variant."]
-    if count == 1 or not differences[0].learned:
-        return difference_sentences(differences[0], baseline)
-    defined = [one for one in differences if one.estimate.defined]
+    if not differences[0].learned:
+        return [
+            f"{quoted_name(baseline)} did not learn: its balanced accuracy on these rows is not above chance.",
+            "Raise train.epochs or train.learning_rate; until it learns, differences from it say nothing.",
+        ]
+    defined, several = [one for one in differences if one.estimate.defined], count > 1
     if not defined:
-        return [f"The change of {what} is undefined for every method: {_ends(differences[0].estimate.reason)}"]
+        every = " for every method" * several
+        return [f"The change of {what} is undefined{every}: {_ends(differences[0].estimate.reason)}"]
     able = sorted((one for one in defined if not one.at_chance), key=_without_groups_first)
-    counts = _counted_rest(differences, able, count)
+    counts = _counted_rest(differences, able, count) if several else []
+    if not able:
+        who = f"None of the {count} methods is" if several else f"{quoted_name(defined[0].method)} is not"
+        return [f"{who} above chance, so a small gap says nothing."]
     if decided := [one for one in able if one.decided]:
-        shown = "; ".join(f"{quoted_name(one.label)} {_measured(one)}" for one in decided[:NAMED])
+        shown = "; ".join(f"{quoted_name(one.label)} " * several + _measured(one) for one in decided[:NAMED])
         return [_changes(decided, baseline), f"{shown}.", *counts]
     if alone := [one for one in able if one.on_one_seed]:
-        first = f"Over these rows alone: {quoted_name(alone[0].label)} {_measured(alone[0])}"
-        return [_on_one_seed(alone[0], baseline), f"{first}; {len(alone)} of {count} differ.", *counts]
-    if not able:
-        return [f"None of the {count} methods is above chance, so their gaps say nothing."]
-    if all(one.estimate.value == 0 and math.isnan(one.estimate.low) for one in able):
-        return [f"{len(able)} of {count} methods have the same {what.removeprefix('the ')}.", *counts]
+        first = f"{quoted_name(alone[0].label)} " * several + _measured(alone[0])
+        others = f"; {len(alone)} of {count} differ" * several
+        return [_on_one_seed(alone[0], baseline), f"Over these rows alone: {first}{others}.", *counts]
     if found := [one for one in able if one.uncorrected and not one.within]:
         return [*_not_established(found, what, count), *counts]
-    return [f"None of the {count} methods measurably changed {what}.", f"{_sentence(_range(able))}", *counts]
+    if several:
+        return [f"None of the {count} methods measurably changed {what}.", f"{_sentence(_range(able))}", *counts]
+    (one,) = able
+    why = f" ({_ends(one.estimate.reason)[:-1]})" if one.estimate.reason is not None else ""
+    end = f"equivalent within {number(100 * one.margin)} points" if one.within else f"inconclusive{why}"
+    return [f"{quoted_name(one.label)} did not measurably change {what}.", f"{_range(able)}; {end}."]
 
 
 def _without_groups_first(each: Difference) -> tuple[bool, float]:
@@ -204,9 +177,10 @@ def _on_one_seed(difference: Difference, baseline: str) -> str:
 
 
 def _measured(difference: Difference) -> str:
-    """Return a change with its interval and, of a gap, what accuracy was measurably lost."""
-    lost = difference.accuracy
-    return _range([difference]) + ("" if lost is None else f", accuracy {percent(lost, signed=True)} points")
+    """Return a change with its interval, whether it is within the margin, and what accuracy was measurably lost."""
+    lost = "" if (lower := difference.accuracy) is None else f", accuracy {percent(lower, signed=True)} points"
+    within = f", less than the margin of {number(100 * difference.margin)} points" * difference.within
+    return _range([difference]) + within + lost
 
 
 def _counted_rest(differences: Sequence[Difference], able: Sequence[Difference], count: int) -> list[str]:
@@ -227,14 +201,14 @@ def _counted_rest(differences: Sequence[Difference], able: Sequence[Difference],
 
 
 def _not_established(those: Sequence[Difference], what: str, count: int) -> list[str]:
-    """Say that no change is established where intervals without 0 do not survive the correction; 0: of any count."""
+    """Say that no change is established where intervals without 0 do not survive the correction."""
     closest = min(those, key=lambda one: one.p or 0)
     changes = {_changed(one.estimate.value) for one in those}
     change = {"reduced": "reduction", "increased": "increase"}[changes.pop()] if len(changes) == 1 else "change"
-    methods = counted(count, "method") if count else "the number of methods"
+    p_value = f"p = {closest.p:.3f} after correction for {counted(count, 'method')}"
     return [
         f"No {change} of {what} is established.",
-        f"{quoted_name(closest.label)} {_range([closest])}, p = {closest.p:.3f} after correction for {methods}.",
+        f"{quoted_name(closest.label)} {_range([closest])}, {p_value}.",
     ]
 
 

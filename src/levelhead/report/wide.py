@@ -54,36 +54,32 @@ class Fraction(str):
 
 
 class GapSlope(Fraction):
-    """The name of the change per period of two groups' difference, ``group`` minus ``reference``.
+    """The name of the change per period of two groups' difference.
 
     ``line`` is that difference at the first and the last period, as fitted.
     """
 
-    group: str
-    reference: str
     line: tuple[float, float]
 
-    def __new__(cls, name: str, group: str, reference: str, line: tuple[float, float]) -> GapSlope:
+    def __new__(cls, name: str, line: tuple[float, float]) -> GapSlope:
         """Name a slope, and say what it is of."""
         made = super().__new__(cls, name)
-        made.group, made.reference, made.line = group, reference, line
+        made.line = line
         return made
 
-    def __getnewargs__(self) -> tuple[str, str, str, tuple[float, float]]:  # type: ignore[override]
+    def __getnewargs__(self) -> tuple[str, tuple[float, float]]:  # type: ignore[override]
         """Return what a copy or a pickle is made from."""
-        return str(self), self.group, self.reference, self.line
+        return str(self), self.line
 
-    def of_gap(self, slope: Estimate) -> tuple[Pair, Estimate]:
+    def of_gap(self, both: Pair, slope: Estimate) -> tuple[Pair, Estimate]:
         """Return the change of the gap, above 0 where it grows, and the two groups in that order.
 
         The group that is ahead where the line is farther from 0 is the first.
         """
         first, last = self.line
         if (last if abs(last) > abs(first) else first) < 0:
-            return Pair(self.reference, self.group), replace(
-                slope, value=-slope.value, low=-slope.high, high=-slope.low
-            )
-        return Pair(self.group, self.reference), slope
+            return Pair(both.second, both.first), replace(slope, value=-slope.value, low=-slope.high, high=-slope.low)
+        return both, slope
 
 
 def by_group(report: Report) -> pd.DataFrame:
