@@ -20,12 +20,7 @@ from levelhead.metrics import Counts, estimate, estimate_all
 from levelhead.metrics import group as group_metrics
 from levelhead.metrics.clustered import FEWEST, ClusteredCounts
 from levelhead.metrics.names import METRICS, MISSING_GROUP, Key, group_name, parts_of
-from levelhead.metrics.weighted import (
-    WeightedCounts,
-    weighted_estimates,
-    weighted_proportion,
-    worst_class,
-)
+from levelhead.metrics.weighted import WeightedCounts, weighted_estimates, weighted_proportion, worst_class
 from levelhead.report.record import as_json
 from levelhead.report.text import counted
 from levelhead.spelling import loosely

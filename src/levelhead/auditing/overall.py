@@ -17,10 +17,7 @@ from levelhead.metrics.names import Key
 from levelhead.metrics.scores import student
 from levelhead.metrics.weighted import weighted_proportion
 from levelhead.report.result import Report
-from levelhead.report.text import (
-    clustered_sentence,
-    percent,
-)
+from levelhead.report.text import clustered_sentence, percent
 from levelhead.report.wide import Fraction
 from levelhead.types import Estimate
 

@@ -26,12 +26,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from levelhead.auditing.options import AuditOptions, Other
-from levelhead.auditing.paired_answer import (
-    Change,
-    GroupChange,
-    PairedAttribute,
-    PairedAudit,
-)
+from levelhead.auditing.paired_answer import Change, GroupChange, PairedAttribute, PairedAudit
 from levelhead.auditing.part import Frame, Part
 from levelhead.auditing.scale import ASK
 from levelhead.auditing.score_changes import area_changes

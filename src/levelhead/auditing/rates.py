@@ -31,21 +31,11 @@ from levelhead.metrics.amplification import amplification_sentence, audited_ampl
 from levelhead.metrics.between import lowest, mean_of, proportion_ends, ratio_of, unlike
 from levelhead.metrics.clustered import FEWEST, ClusteredCounts
 from levelhead.metrics.names import Key, group_name
-from levelhead.metrics.weighted import (
-    LEAST,
-    WeightedCounts,
-    WeightedRate,
-    weighted_estimates,
-    weighted_proportion,
-)
+from levelhead.metrics.weighted import LEAST, WeightedCounts, WeightedRate, weighted_estimates, weighted_proportion
 from levelhead.report.headline import Lead, plainly
 from levelhead.report.record import Finding
 from levelhead.report.sentences import named_group
-from levelhead.report.text import (
-    counted,
-    number,
-    short,
-)
+from levelhead.report.text import counted, number, short
 from levelhead.report.wide import RATIO_OF_RATES, Fraction
 from levelhead.types import ConfigError, Estimate, listed, printable, quoted
 

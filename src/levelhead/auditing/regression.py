@@ -23,11 +23,7 @@ import numpy as np
 from levelhead.auditing.continuous import AlongFound
 from levelhead.auditing.engine import Pair, compare
 from levelhead.auditing.finding import references
-from levelhead.auditing.options import (
-    AuditOptions,
-    Roles,
-    left_out,
-)
+from levelhead.auditing.options import AuditOptions, Roles, left_out
 from levelhead.auditing.regression_rows import PLACES, QUANTITIES, Column, ErrorRows, figures_of
 from levelhead.metrics.moments import Moments
 from levelhead.metrics.names import Key, attribute_names, by_names, group_name

@@ -7,12 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from levelhead.auditing.figures import Classes
-from levelhead.auditing.options import (
-    AuditOptions,
-    Roles,
-    count_sentence,
-    cut_points,
-)
+from levelhead.auditing.options import AuditOptions, Roles, count_sentence, cut_points
 from levelhead.auditing.part import Asked, Part
 from levelhead.auditing.parts import PARTS, plain_lead
 from levelhead.auditing.rates import Rates
