@@ -76,7 +76,7 @@ def test_groups_that_are_alike_rarely_make_a_headline(rate: float) -> None:
 def test_sentences_name_who_differs_the_clearest_first() -> None:
     decisions = ["yes"] * 80 + ["no"] * 20 + ["yes"] * 40 + ["no"] * 60 + ["yes"] * 75 + ["no"] * 25
     text = " ".join(str(audited(decisions, ["a"] * 100 + ["b"] * 100 + ["c"] * 100)).split())
-    assert text.startswith("“yes” is the decision for 40.0% of b and 80.0% of a: a difference of −40.0 ")
+    assert text.startswith("“yes” is the decision for 40.0% of b and 80.0% of a: 40.0 points lower")
     assert re.search(r"impact ratio is 0\.50 \(interval 0\.3\d to 0\.6\d\): below four fifths\. ", text)
     assert "75.0% of 'c'" not in text.partition("Decisions by")[0]
     alike = " ".join(str(audited(["yes", "no"] * 100, ["a", "a", "b", "b"] * 50)).split())

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import levelhead as lh
+from levelhead.auditing.options import AuditOptions
 from levelhead.auditing.own_metrics import own_metrics
 from levelhead.report.text import digits
 
@@ -113,7 +114,8 @@ def test_resamplings_without_a_figure_take_the_interval_away():
             raise ValueError("no positives")
         return float(p[y == 1].mean())
 
-    found = own_metrics({"r": recall}, label, label, np.zeros(30, np.int64), ["a"], compared=[0], replicates=200)
+    options = AuditOptions(metrics={"r": recall}, replicates=200)
+    found = own_metrics(options, label, label, np.zeros(30, np.int64), ["a"])
     assert "resamplings of its 30 rows have no figure" in found["r"].groups["a"].reason
 
 

@@ -269,17 +269,6 @@ def test_a_rule_remembers_which_class_each_label_means(tmp_path: Path) -> None:
     assert in_words.audit is not None
 
 
-def test_a_gap_that_changed_its_sign_is_said(tmp_path: Path) -> None:
-    """A bound of 0 that is met on 150 rows is overshot on the others."""
-    found = ruled(tmp_path, made(300, seed=3), metric="demographic_parity", delta=0.0)
-    assert found.audit is not None
-    rates = {group: one.rates["selection_rate"] for group, one in found.audit.by_attribute["g"].groups.items()}
-    assert rates["a"].old > rates["b"].old
-    assert rates["a"].new < rates["b"].new
-    ((said),) = (line for line in found.sentences() if "changed its sign" in line)
-    assert f"is now {100 * (rates['b'].new - rates['a'].new):.1f} points below it" in said
-
-
 @pytest.mark.parametrize("metric", ["equal_opportunity", "equalized_odds"])
 def test_a_rate_that_a_group_lacks_is_no_gap_of_0(metric: str) -> None:
     group = np.array(["a"] * 40 + ["b"] * 40, object)

@@ -274,7 +274,7 @@ def test_a_reference_names_the_pairs_of_areas_and_a_decided_pair_is_said_first()
     assert decided == sorted(decided, reverse=True)
     assert decided[0]
     assert part.pairs[0].groups == ("a", "b")
-    assert " points lower, interval " in score_sentences("g", part)[0]
+    assert " points higher, interval " in score_sentences("g", part)[0]
     named = scored(label, score, reference="b", **options).by_attribute["g"]
     assert [pair.groups[1] for pair in named.pairs] == ["b", "b", "b"]
     assert named.pairs_in_all == 3

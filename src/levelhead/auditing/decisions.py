@@ -35,8 +35,8 @@ from levelhead.metrics.weighted import WeightedCounts
 from levelhead.report.headline import Lead, Leading, leads_in_json
 from levelhead.report.record import Finding
 from levelhead.report.result import Report
-from levelhead.report.sentences import named_group
-from levelhead.report.text import counted, number, percent, percent_ends, short
+from levelhead.report.sentences import gap_words, named_group
+from levelhead.report.text import counted, number, percent, short
 from levelhead.report.wide import Fraction, Pair
 from levelhead.tables.columns import positive_index
 from levelhead.tables.source import Source
@@ -152,11 +152,9 @@ class DecisionAudit(Leading, Report):
                 names = [named_group(name, group_name(key)) for key in rates]
                 first, second = (f"{percent(one)}% of " for one in rates.values())
                 start = f"{by}“{short(self.favourable, 40)}” is the decision for {first}"
-                size = f"{percent(apart, signed=True)} percentage points, interval {percent_ends(apart, signed=True)}"
-                sure = "" if apart.excludes_zero else "; inconclusive"
                 lead = Lead(
                     (start, names[0], f" and {second}", names[1]),
-                    f"a difference of {size}{sure}. {_verdict(ratio)}",
+                    f"{gap_words(apart)}. {_verdict(ratio)}",
                     name,
                     "selection_rate",
                     groups=tuple(map(group_name, rates)),

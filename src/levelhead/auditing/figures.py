@@ -105,16 +105,11 @@ class Classes(Part):
         """Count a batch; rows with scores are counted when the scale of all scores is known."""
         if "score" in columns:
             return
-        label, groups = (
-            columns.get("label") or columns["prediction"],
-            {name: columns[f"group {name}"] for name in self.tally.groups},
-        )
-        if self.weights is None:
-            self.tally.add(
-                label, columns["prediction"], groups, cluster=columns.get("cluster"), count=columns.get("count")
-            )
-        elif used := self.weights.use(columns["weight"], label, columns["prediction"], groups):
-            self.tally.add(*used)
+        if self.weights is not None:
+            columns = self.weights.use(columns)
+        label, groups = columns.get("label"), {name: columns[f"group {name}"] for name in self.tally.groups}
+        more = {role: columns.get(role) for role in ("weight", "cluster", "count")}
+        self.tally.add(label or columns["prediction"], columns["prediction"], groups, **more)
 
     def frame(self, rows: Rows, given: Rows) -> Frame:
         """Return what all parts share; ``rows`` and ``given`` are those of :class:`Frame`."""
@@ -180,16 +175,7 @@ class Classes(Part):
                     f"{printable(name)}: the reference group {in_quotes(group)} is too small: no pair with it is "
                     "compared."
                 )
-        pooled = next(iter(frame.counts.values()))
-        found = find(
-            compared,
-            Counts(pooled.table.sum(0, keepdims=True), ("all",), pooled.classes),
-            next(iter(by_attribute.values())).metrics["balanced_accuracy"],
-            options,
-            positive=frame.positive,
-            reference=frame.references,
-            weighted={names[key]: one.keep(compared[names[key]].groups) for key, one in frame.weighted.items()},
-        )
+        found = find(frame, compared, next(iter(by_attribute.values())).metrics["balanced_accuracy"])
         words: dict[str, Any] = {"label": options.label, "order": [str(value) for value in frame.classes]}
         if shown := options.label_map.shown:
             words["classes"] = shown

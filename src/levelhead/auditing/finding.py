@@ -23,42 +23,31 @@ from levelhead.metrics.weighted import WeightedCounts, WeightedRate
 from levelhead.types import ConfigError, Estimate, listed, quoted
 
 if TYPE_CHECKING:
-    from levelhead.auditing.options import AuditOptions
+    from levelhead.auditing.part import Frame
 
 ERROR_RATES = ("true_positive_rate", "false_positive_rate")
 
 
-def find(
-    columns: Mapping[str, Counts],
-    pooled: Counts,
-    balanced: Estimate,
-    options: AuditOptions,
-    *,
-    positive: int | None,
-    reference: Mapping[str, str] | None = None,
-    weighted: Mapping[str, WeightedCounts] | None = None,
-) -> dict[str, Any]:
+def find(frame: Frame, columns: Mapping[str, Counts], balanced: Estimate) -> dict[str, Any]:
     """Compare all pairs of groups.
 
     Args:
+        frame: all rows, and the options: ``level`` says how often all intervals together are to hold their true
+            differences, and ``seed`` is that of what chance deals out.
         columns: the counts of each sensitive column, without groups that are left out of the gaps, by its name.
-        pooled: the counts of all rows in one group.
         balanced: the balanced accuracy of all rows.
-        options: ``min_count``, ``level`` (how often all intervals together are to hold their true differences)
-            and ``seed`` of what chance deals out.
-        positive: as :func:`levelhead.metrics.estimate` takes it.
-        reference: the group of each column that the others are compared with; columns without one compare all pairs.
-        weighted: the same rows with their weights, where they have some.
 
     Returns:
         JSON-able: ``finding`` (the pair to name, and whether the model decides anything at all), ``pairs`` (the
         largest of each column), ``ranges`` (beside those that chance makes) and ``detectable`` (the smallest gaps
         that these rows would have shown).
     """
-    rates: list[tuple[Quantity, WeightedRate]] = []
+    options, rates = frame.options, list[tuple[Quantity, WeightedRate]]()
+    weighted = {frame.names[key]: one for key, one in frame.weighted.items()}
     for attribute, counts in columns.items():
-        beside = (weighted or {}).get(attribute), (reference or {}).get(attribute)
-        rates += error_rates(attribute, counts, positive, options.min_count, *beside)
+        uneven = weighted[attribute].keep(counts.groups) if weighted else None
+        reference = frame.references.get(attribute)
+        rates += error_rates(attribute, counts, frame.positive, options.min_count, uneven, reference)
     found = compare([one for one, _ in rates], level=options.level)
     ranges = []
     for one, rate in rates:
@@ -70,7 +59,7 @@ def find(
         "pair": pairs[0] if pairs else None,
         "comparisons": found.comparisons,
         "at_most": max((pair.difference.size.high for pair in found.pairs), default=None),
-        **_answers(pooled, balanced),
+        **_answers(next(iter(frame.counts.values())), balanced),
     }
     detectable = [_detectable(*one, options.level, found.comparisons) for one in rates]
     return {"finding": finding, "pairs": pairs, "ranges": ranges, "detectable": detectable}
@@ -136,15 +125,15 @@ def detectable_figure(gap: float | None) -> Estimate:
     return Estimate.without_interval(gap, 0, f"it is found with a probability of {100 * POWER:.0f}%")
 
 
-def _answers(pooled: Counts, balanced: Estimate) -> dict[str, Any]:
+def _answers(counts: Counts, balanced: Estimate) -> dict[str, Any]:
     """Say whether the model gives one answer only, and whether it is better than chance."""
-    predicted = np.flatnonzero(pooled.table.sum((0, 1)))
-    labelled = int((pooled.cell_sizes.sum(0) > 0).sum())
+    predicted = np.flatnonzero(counts.table.sum((0, 1)))
+    labelled = int((counts.cell_sizes.sum(0) > 0).sum())
     standing = "unknown"
     if balanced.defined and labelled > 1:
         standing = "above" if balanced.low > 1 / labelled else "below" if balanced.high < 1 / labelled else "at"
     return {
-        "constant": str(pooled.classes[predicted[0]]) if len(predicted) == 1 else None,
+        "constant": str(counts.classes[predicted[0]]) if len(predicted) == 1 else None,
         "standing": standing,
         "chance": 1 / labelled,
         "balanced_accuracy": estimate_to_dict(balanced),

@@ -284,7 +284,8 @@ class AuditOptions:
 
     def check(self, roles: Roles) -> None:
         """Raise an error, before anything is counted, for columns that do not fit or an option out of range."""
-        check_grouping(len(roles.groups), self.min_count, self.intersect, self.missing)
+        fewest = 2 if roles.of_numbers else 1
+        check_grouping(len(roles.groups), self.min_count, self.intersect, self.missing, fewest=fewest)
         if self.metrics is not None:
             check_metrics(self.metrics)
         if clash := [name for name in roles.levels if name in roles.groups]:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from levelhead.auditing.engine import Pair, Quantity, compare, independent
-from levelhead.auditing.options import Metric
+from levelhead.auditing.options import AuditOptions, Metric
 from levelhead.auditing.part import Found, Frame, Part
 from levelhead.metrics.between import Differences
 from levelhead.metrics.names import Key, group_name
@@ -57,30 +57,23 @@ class OwnMetric(Finding):
 
 
 def own_metrics(
-    metrics: Mapping[str, Metric],
+    options: AuditOptions,
     labels: NDArray[Any],
     predictions: NDArray[Any],
     codes: NDArray[Any],
     groups: Sequence[Key],
-    *,
-    compared: Sequence[int],
-    level: float = 0.95,
-    replicates: int = 1000,
-    seed: int = 0,
     column: str = "group",
 ) -> dict[str, OwnMetric]:
     """Measure functions of labels and predictions by group.
 
     Args:
-        metrics: functions by name, called with the labels and predictions of some rows, (rows,) each.
+        options: ``metrics``, functions by name, are called with the labels and predictions of some rows, (rows,) each;
+            ``level`` is that of groups, and of all differences of a metric together; ``replicates`` are resamplings of
+            the rows of each group, with one ``seed`` for every metric.
         labels: (rows,).
         predictions: (rows,).
         codes: (rows,) each row's place in ``groups``.
         groups: the groups.
-        compared: places of those that differences are of.
-        level: confidence level of groups, and of all differences of a metric together.
-        replicates: resamplings of the rows of each group.
-        seed: of the resampling, which is the same for every metric.
         column: what the sensitive column is called.
 
     Returns:
@@ -91,6 +84,7 @@ def own_metrics(
     """
     order = np.lexsort([one.astype(str) for one in (labels, predictions)])  # resamples do not depend on that of rows
     members = [order[codes[order] == at] for at in range(len(groups))]
+    metrics, replicates = options.metrics or {}, options.replicates
     values: dict[str, list[float]] = {name: [] for name in metrics}
     drawn: dict[str, list[FloatArray]] = {name: [] for name in metrics}
     every = list(itertools.product(metrics.items(), enumerate(members)))
@@ -98,12 +92,9 @@ def own_metrics(
         both = labels[rows], predictions[rows]
         values[name].append(_called(function, name, group_name(groups[at]), *both))
         known = np.isfinite(values[name][-1])
-        drawn[name].append(_resampled(function, *both, replicates, [seed, at]) if known else np.empty(0))
+        drawn[name].append(_resampled(function, *both, replicates, [options.seed, at]) if known else np.empty(0))
     sizes = list(map(len, members))
-    return {
-        name: _measured((column, name), groups, sizes, values[name], drawn[name], compared, level, replicates)
-        for name in metrics
-    }
+    return {name: _measured((column, name), groups, sizes, values[name], drawn[name], options) for name in metrics}
 
 
 def _called(function: Metric, name: str, group: str, labels: NDArray[Any], predictions: NDArray[Any]) -> float:
@@ -148,11 +139,10 @@ def _measured(
     sizes: Sequence[int],
     values: Sequence[float],
     drawn: Sequence[FloatArray],
-    compared: Sequence[int],
-    level: float,
-    replicates: int,
+    options: AuditOptions,
 ) -> OwnMetric:
     """Return the figures of a metric; ``about`` names the sensitive column and the metric."""
+    level, replicates, compared = options.level, options.replicates, options.compared(groups, sizes)
     figures: dict[Key, Estimate] = {}
     for group, rows, value, own in zip(groups, sizes, values, drawn, strict=True):
         if not np.isfinite(value):
@@ -228,18 +218,7 @@ class OwnPart(Part):
         options, (labels, predictions) = frame.options, self._given(frame)
         found = OwnMetrics(names=frame.names)
         for key, groups in frame.groups.items():
-            own = own_metrics(
-                options.metrics or {},
-                labels,
-                predictions,
-                frame.members(key),
-                groups,
-                compared=options.compared(groups, frame.counts[key].group_sizes),
-                level=options.level,
-                replicates=options.replicates,
-                seed=options.seed,
-                column=frame.names[key],
-            )
+            own = own_metrics(options, labels, predictions, frame.members(key), groups, frame.names[key])
             found[key] = Found(own, told=partial(own_sentence, frame.names[key]))
             for name, one in own.items():
                 frame.warnings.extend(_warnings(name, one))

@@ -22,7 +22,7 @@ from levelhead.auditing.exclusions import RULE
 from levelhead.auditing.of_run import paths_of, table_of
 from levelhead.auditing.options import AS_GROUP, AuditOptions, Roles
 from levelhead.auditing.paired_answer import PairedAudit
-from levelhead.auditing.postprocess import LABELS, FittedRule, check_rule
+from levelhead.auditing.postprocess import FittedRule, check_rule
 from levelhead.auditing.rule_page import rule_page
 from levelhead.auditing.scale import ASK, AUTO, LOG_ODDS, OTHER, PROBABILITY, SLACK, Scale, check_scale
 from levelhead.auditing.scored_table import ScoredTable, open_scored
@@ -37,8 +37,6 @@ FEWEST_SURE = 10
 """Ten log odds or more hardly all lie in 0 to 1."""
 NEARLY_ALL = 0.95
 """Share of rows with the same decision, from which a threshold hardly decides anything."""
-RATES = {None: "selection_rate", 1: "true_positive_rate", 0: "false_positive_rate"}
-"""The rates that a metric compares, by the label of their rows."""
 
 
 @dataclass(frozen=True)
@@ -102,26 +100,6 @@ class Postprocessed(Leading, Report):
         if self.rule.missed:
             said.append(self.rule.missed_sentence())
         return [*said, *([] if self.audit is None else self.audit.warnings), *self.hints]
-
-    def _turned(self) -> Iterator[str]:
-        """Say of which rates of the metric the group that was ahead is behind after the flips.
-
-        Groups with too few rows of a rate are left out.
-        """
-        groups = {} if self.audit is None else self.audit.by_attribute[self.column].groups
-        for name in (RATES[label] for label in LABELS[self.rule.metric]):
-            rates = {str(group): one.rates[name] for group, one in groups.items()}
-            rates = {group: rate for group, rate in rates.items() if not math.isnan(rate.p_value)}
-            if len(rates) < 2:
-                continue
-            ahead, behind = (choose(rates, key=lambda group: rates[group].old) for choose in (max, min))
-            old, new = rates[ahead].old - rates[behind].old, rates[ahead].new - rates[behind].new
-            if old > 0 > new:
-                yield (
-                    f"The gap changed its sign: the {name.replace('_', ' ')} of {in_quotes(ahead)} was "
-                    f"{number(100 * old)} points above that of {in_quotes(behind)}, and is now {number(-100 * new)} "
-                    "points below it."
-                )
 
     def _alike(self) -> Iterator[str]:
         """Say of one threshold that nearly all rows get one decision."""
@@ -191,7 +169,7 @@ class Postprocessed(Leading, Report):
             size += f" {cost}" * lost
             leads = [Lead((f"{where}, {head}",), size, *about, values=(gap.old, gap.new), difference=gap.difference)]
             exceeds = f"That exceeds the bound of {number(100 * self.rule.delta)} points."
-            lines = [*([exceeds] if gap.new > self.rule.delta else []), *self._alike(), *lines, *self._turned()]
+            lines = [*([exceeds] if gap.new > self.rule.delta else []), *self._alike(), *lines]
         else:
             lines.append(f"{where}, the gap is undefined: {gap.difference.reason}.")
         return leads + plainly([*lines, *([] if leads and lost else [cost])])

@@ -11,7 +11,7 @@ import numpy as np
 
 from levelhead.auditing.engine import Quantity, independent
 from levelhead.auditing.grouped_rows import GroupedRows
-from levelhead.auditing.options import AuditOptions, Roles, check_grouping
+from levelhead.auditing.options import AuditOptions, Roles
 from levelhead.metrics.between import Differences
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.moments import Moments
@@ -67,7 +67,6 @@ class ErrorRows(GroupedRows):
     @classmethod
     def of(cls, source: Source, roles: Roles, options: AuditOptions) -> ErrorRows:
         """Read all rows of a table."""
-        check_grouping(len(roles.groups), options.min_count, options.intersect, options.missing, fewest=2)
         found = cls.read(source, roles, options, Rows(roles.titles(source)))
         numbers = {"label": roles.label, "prediction": roles.prediction} | {
             f"along {name}": name for name in roles.along

@@ -32,8 +32,8 @@ from levelhead.metrics.scores import ScoreCounts
 from levelhead.metrics.weighted import relied, weighted_estimates
 from levelhead.report import wide
 from levelhead.report.record import Finding, as_json
-from levelhead.report.sentences import named_group
-from levelhead.report.text import Record
+from levelhead.report.sentences import gap_words, named_group
+from levelhead.report.text import Record, percent
 from levelhead.report.wide import Fraction
 from levelhead.types import Estimate, printable
 
@@ -182,16 +182,9 @@ def score_sentences(name: str, part: AttributeScores) -> list[str]:
         return [f"By {printable(name)}, AUCs cannot be compared: {part.area_gap.reason or small}."]
     pair = part.pairs[0]  # a decided one, if there is one
     first, second = (named_group(name, group) for group in pair.groups)
-    areas = {group_name(key): group.area for key, group in part.groups.items()}
-    values = [areas[group].value for group in pair.groups]
-    worse, better = (first, second) if pair.area.value < 0 else (second, first)
-    low, high = sorted(values)
-    span = sorted((abs(pair.area.low), abs(pair.area.high)))
-    if not pair.area.excludes_zero:
-        verdict = f"no measurable difference; at most {100 * span[1]:.1f} points"
-    else:
-        verdict = f"{100 * abs(pair.area.value):.1f} points lower, interval {100 * span[0]:.1f} to {100 * span[1]:.1f}"
-    sentences = [f"The score's AUC is {100 * low:.1f}% for {worse} and {100 * high:.1f}% for {better}: {verdict}."]
+    areas = {group_name(key): percent(group.area) for key, group in part.groups.items()}
+    one, other = (areas[group] for group in pair.groups)
+    sentences = [f"The score's AUC is {one}% for {first} and {other}% for {second}: {gap_words(pair.area)}."]
     crossed = pair.crossed_difference
     if crossed.excludes_zero:
         ahead, behind = (first, second) if crossed.value > 0 else (second, first)

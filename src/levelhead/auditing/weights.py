@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from levelhead.metrics import Counts
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.group import FloatArray
 from levelhead.metrics.weighted import WeightedCounts
 from levelhead.report.text import number
-from levelhead.tables.columns import Column
+from levelhead.tables.repeated import kept
 from levelhead.types import DataError, printable
 
 OF_WEIGHTS = "A weight is how many rows a row represents, 0 or more."
@@ -41,14 +40,13 @@ class Weights:
     rows: int = 0
     without: int = 0
 
-    def use(
-        self, weight: NDArray[np.float64], label: Column, prediction: Column, groups: Mapping[str, Column]
-    ) -> tuple[Column, Column, dict[str, Column], NDArray[np.float64]] | None:
-        """Return the rows of a batch that count, with their weights; None if none does.
+    def use(self, columns: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the rows of a batch that count, by role, with their weights (rows,).
 
         Raises:
             DataError: a weight is missing, infinite, negative, or too large or small to be squared.
         """
+        weight: FloatArray = columns["weight"]
         for wrong, what in (
             (~np.isfinite(weight), "missing or infinite"),
             (weight < 0, "negative"),
@@ -61,14 +59,9 @@ class Weights:
                     f"{self.rows + at[0] + 1:,} (counted from 1): {float(weight[at[0]]):g}. {OF_WEIGHTS}"
                 )
         self.rows += len(weight)
-        kept = weight > 0
-        self.without += int((~kept).sum())
-        if kept.all():
-            return label, prediction, dict(groups), weight
-        if not kept.any():
-            return None
-        columns = {name: (codes[kept], values) for name, (codes, values) in groups.items()}
-        return (label[0][kept], label[1]), (prediction[0][kept], prediction[1]), columns, weight[kept]
+        there = weight > 0
+        self.without += int((~there).sum())
+        return columns if there.all() else kept(columns, there)
 
     def check(self) -> None:
         """Raise an error, after the last row, if all weights are 0."""
