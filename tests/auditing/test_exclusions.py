@@ -18,7 +18,7 @@ from levelhead.auditing.exclusions import NEEDS, PAIRS, Refused, as_markdown, da
 LONG = "LEVELHEAD_LONG" in os.environ
 ROWS = 240
 CHANCE = np.random.default_rng(0)
-LABEL = CHANCE.integers(0, 2, ROWS)
+LABEL = np.repeat(CHANCE.integers(0, 2, ROWS // 2), 2)
 TABLE = pd.DataFrame(
     {
         "id": np.arange(ROWS), "y": LABEL, "yhat": np.where(CHANCE.random(ROWS) < 0.7, LABEL, 1 - LABEL),
@@ -26,7 +26,7 @@ TABLE = pd.DataFrame(
         "w": CHANCE.random(ROWS) + 0.5, "n": CHANCE.integers(1, 3, ROWS), "who": np.arange(ROWS) // 3,
         "age": CHANCE.integers(20, 60, ROWS), "month": np.arange(ROWS) % 3, "site": ["e", "f", "f"] * (ROWS // 3),
         "some": np.where(CHANCE.random(ROWS) < 0.6, ["a", "b"] * (ROWS // 2), None), "chance": 0.5,
-        "proxy": CHANCE.random(ROWS).round(2), "q": CHANCE.random(ROWS),
+        "proxy": CHANCE.random(ROWS).round(2), "q": CHANCE.random(ROWS), "two": np.arange(ROWS) // 2,
     }
 )  # fmt: skip
 OTHER = TABLE.assign(yhat=TABLE["yhat"].sample(frac=1, random_state=0).to_numpy())
@@ -36,7 +36,7 @@ OPTIONS: dict[str, Any] = {
     "along": ["age"], "weight": "w", "count": "n", "cluster": "who", "control": ["site"], "time": "month",
     "intersect": True, "bins": ["team=values"], "reference": ["g=a"], "min_count": 2, "positive": 1, "favourable": 1,
     "label_map": {0: 0, 1: 1}, "ignore_label": 7, "costs": "1:5", "about": {"title": "t"}, "missing": "group",
-    "labelled_group": "some", "proxy": ["proxy"], "proxy_probabilities": {"a": "q"},
+    "pairs": "two", "labelled_group": "some", "proxy": ["proxy"], "proxy_probabilities": {"a": "q"},
     "shares": {"a": 0.5}, "randomized_response": "flip=0.1",
 }  # fmt: skip
 BASES: list[dict[str, Any]] = [
@@ -44,6 +44,7 @@ BASES: list[dict[str, Any]] = [
     {"label": "y", "score": "p", "groups": ["g", "h"]},
     {"prediction": "yhat", "groups": ["g", "h"], "favourable": 1},
     {"score": "p", "groups": ["g", "h"], "top": 20},
+    {"prediction": "yhat", "groups": ["g"], "pairs": "two"},
     {"label": "age", "prediction": "q", "groups": ["g", "h"], "numbers": True},
     {"label": "y", "prediction": "yhat", "shares": {"a": 0.5}},
 ]
@@ -55,6 +56,8 @@ def outcome(options: dict[str, Any]) -> str:
         options = options | {"groups": ["team", *options.get("groups", ["g"])]}
     elif "bins" in options:
         options = options | {"bins": ["g=values"]}
+    if "pairs" in options and "groups" in options:
+        options = options | {"groups": ["g"]}
     try:
         lh.audit_table(TABLE, replicates=100, **options)
     except Refused:
@@ -62,7 +65,9 @@ def outcome(options: dict[str, Any]) -> str:
     return "works"
 
 
-@pytest.mark.parametrize("base", BASES, ids=["classes", "scores", "decisions", "ranking", "numbers", "unrecorded"])
+@pytest.mark.parametrize(
+    "base", BASES, ids=["classes", "scores", "decisions", "ranking", "pairs", "numbers", "unrecorded"]
+)
 def test_every_option_and_pair_of_options_is_refused_by_the_table_or_works(base: dict[str, Any]) -> None:
     pairs = list(itertools.combinations(OPTIONS, 2))
     triples = random.Random(0).sample(list(itertools.combinations(OPTIONS, 3)), 400 if LONG else 40)

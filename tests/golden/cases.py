@@ -187,6 +187,14 @@ def nothing_to_say() -> Any:
     return of_table(few, labelled_group="group", proxy=["proxy"])
 
 
+@case
+def matched_pairs() -> Any:
+    warmer = ROWS.assign(
+        sex="m", answer=np.where(ROWS["price"] > 54, 1, ROWS["answer"]), fine=ROWS["other"] / 50 + ROWS["fine"]
+    )
+    return of_table(pd.concat([ROWS.assign(sex="f"), warmer]), groups=["sex"], pairs="id", score="fine")
+
+
 WITH_PAGE: dict[str, Callable[[], Any]] = {
     "classes": audit,
     "two_columns": lambda: audit(groups=["sex", "site"]),

@@ -12,7 +12,7 @@ import pytest
 from cases import AS_ARRAYS, MADE
 from rich.cells import cell_len
 
-from levelhead.cli.report import PAGES, page_of
+from levelhead.cli.report import kind_of, page_of
 from levelhead.report import render
 from levelhead.report.result import COLUMNS, Report
 from levelhead.storage import write_json
@@ -32,7 +32,7 @@ def test_a_result_keeps_to_the_contract(name: str, tmp_path: Path, monkeypatch: 
     assert record["kind"] == found.kind
     if found.kind in ("audit", "decisions"):
         SCHEMA.validate(json.loads(json.dumps(record)))
-    assert found.kind in PAGES
+    assert kind_of(record) == found.kind
     write_json(Path("found.json"), found.to_dict())
     assert json.loads(Path("found.json").read_text()) == json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert page_of(Path("found.json"), command="c") == found.page(source="found.json", command="c")

@@ -7,7 +7,7 @@ model just or lawful, and an interval that holds 0 means that these rows cannot 
 from __future__ import annotations
 
 import typing
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypedDict, Unpack
 
@@ -21,6 +21,7 @@ from levelhead.auditing.exclusions import ARRAYS, KNOWN, UNRECORDED, Refused, cl
 from levelhead.auditing.finding import Reference
 from levelhead.auditing.of_run import OUTCOMES, OwnPredictions, joined, names_run, paths_of, table_of
 from levelhead.auditing.options import AuditOptions, Metric, Other, Roles, refuse_twice
+from levelhead.auditing.pairs import pairs_of
 from levelhead.auditing.ranking import OF_RANKS, ranking_of
 from levelhead.auditing.regression_rows import ADVICE
 from levelhead.auditing.run import check, run
@@ -257,6 +258,7 @@ def audit_table(
     cluster: str | None = None,
     control: Sequence[str] = (),
     time: str | None = None,
+    pairs: str | None = None,
     labelled_group: str | None = None,
     proxy: Sequence[str] = (),
     proxy_probabilities: Mapping[str, str] | Sequence[str] | str = (),
@@ -267,8 +269,9 @@ def audit_table(
     """Measure the gaps between groups in a table of any length; batches of a file are counted and forgotten.
 
     What is audited follows from the columns: without ``label``, decisions, of which ``favourable`` is the good one;
-    with ``top``, a ranking by ``score``; with ``numbers``, predicted numbers; with ``labelled_group``, ``proxy``,
-    ``proxy_probabilities``, ``shares`` or ``randomized_response``, groups that are not recorded.
+    with ``pairs``, matched pairs; with ``top``, a ranking by ``score``; with ``numbers``, predicted numbers; with
+    ``labelled_group``, ``proxy``, ``proxy_probabilities``, ``shares`` or ``randomized_response``, groups that are not
+    recorded.
 
     Args:
         data: one prediction a row: a frame of pandas, polars or Arrow; a ``.csv``, ``.tsv``, ``.jsonl`` (each also
@@ -290,6 +293,9 @@ def audit_table(
         control: names of columns, crossed, as ``control_features`` of :func:`audit`.
         time: name of a column of periods or dates, as ``time`` of :func:`audit`; or ``file``, where each of several
             files is a period and none has a column of this name.
+        pairs: name of the column with the id of each matched pair: two rows that differ in their group alone. How often
+            they are decided differently, or how far their scores differ, needs no ``label``
+            (:mod:`levelhead.auditing.pairs`).
         labelled_group: name of the column with the group where it is known, empty elsewhere.
         proxy: names of the columns with proxies: groups in the same words, or probabilities from 0 to 1.
         proxy_probabilities: by group, the name of the column with the probability that a row is in it, such as those of
@@ -336,6 +342,7 @@ def audit_table(
     roles = Roles(
         asked["label"], asked["prediction"], tuple(dict.fromkeys(asked["groups"])), score, weight, asked["cluster"],
         None, tuple(dict.fromkeys(control)), tuple(dict.fromkeys(along)), None, count, time, bool(asked.get("numbers")),
+        pairs,
     )  # fmt: skip
     refuse_twice(roles)
     source, used, other, reading = by_file(source, time), roles.columns, None, list[str]()
@@ -350,7 +357,7 @@ def audit_table(
         reading = theirs.taken([*shared, *filter(None, [right or left])])
     source = joined(source, join, asked["on"], used)
     reading = [*source.taken(used), *reading]
-    hints = [] if roles.cluster or count else repeating_id(source, used, _advice(asked))
+    hints = [] if roles.cluster or count or pairs else repeating_id(source, used, _advice(asked))
     return _measured(source, roles, AuditOptions.of(asked, other), reading, hints)
 
 
@@ -403,12 +410,18 @@ def _taken(function: str, options: Mapping[str, Any]) -> dict[str, Any]:
 def _measured(
     source: Source, roles: Roles, options: AuditOptions, reading: Sequence[str] = (), hints: Sequence[str] = ()
 ) -> Any:
-    """Audit a table: as a ranking, as numbers, as decisions or as classes."""
+    """Audit a table: as matched pairs, as a ranking, as numbers, as decisions or as classes."""
     check(roles, options)
-    if options.top is None and not roles.of_numbers and roles.label is not None:
-        return run(source, roles, options, reading, hints)
     from levelhead.auditing.regression import errors_of
 
-    kind = ranking_of if options.top is not None else errors_of if roles.of_numbers else decisions_of
+    kinds: dict[Callable[..., Any], bool] = {
+        pairs_of: roles.pair is not None,
+        ranking_of: options.top is not None,
+        errors_of: roles.of_numbers,
+        decisions_of: roles.label is None,
+    }
+    kind = next((one for one, asked in kinds.items() if asked), None)
+    if kind is None:
+        return run(source, roles, options, reading, hints)
     found = kind(source, roles, options)
     return replace(found, reading=(*reading, *found.reading), warnings=[*found.warnings, *hints])

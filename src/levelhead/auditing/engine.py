@@ -149,7 +149,8 @@ class Pair(Finding):
     @property
     def about(self) -> Lead:
         """What it is about, without words."""
-        return Lead((), "", self.column, self.quantity, self.of_class, (self.first.group, self.second.group))
+        groups, values = (self.first.group, self.second.group), (self.first.value, self.second.value)
+        return Lead((), "", self.column, self.quantity, self.of_class, groups, values, self.difference)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""

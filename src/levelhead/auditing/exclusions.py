@@ -82,7 +82,7 @@ PAIRS = (
     Pair(
         "example",
         ("data", "label", "prediction", "groups", "score", "weight", "cluster", "threshold", "against", "on", "numbers",
-         "join", "top", "time", "along", "control", "count"),
+         "join", "top", "time", "along", "control", "count", "pairs"),
         "{example} has its own file and columns: remove {given}, or {example}.",
     ),
     Pair("join", ("against",), "{join} and {against} both match rows: audit the other model in a second run."),
@@ -93,7 +93,8 @@ PAIRS = (
     Pair(
         UNRECORDED,
         ("score", "top", "numbers", "threshold", "scale", "weight", "count", "cluster", "time", "control", "along",
-         "against", "intersect", "bins", "missing", "reference", "min_count", "favourable", "costs", "parts", "about"),
+         "against", "intersect", "bins", "missing", "reference", "min_count", "favourable", "costs", "parts", "about",
+         "pairs"),
         "An audit of groups that are not recorded cannot be used with {given}. Leave that out.",
     ),
     *(
@@ -101,6 +102,12 @@ PAIRS = (
              "{" + one + "} is audited alone: remove {given}, or audit it in a second run.")
         for one, others in (("proxy_probabilities", ("shares", "randomized_response")),
                             ("randomized_response", ("shares",)), ("shares", ()))
+    ),
+    Pair(
+        "pairs",
+        ("top", "numbers", "against", "control", "time", "along", "count", "intersect", "missing", "reference",
+         "min_count", "about", *OF_CLASSES),
+        "{pairs} compares the two rows of each pair alone: remove {given}, or {pairs}.",
     ),
     Pair(
         "top",
@@ -203,7 +210,7 @@ def given_of(asked: Mapping[str, Any]) -> set[str]:
     there -= {name for name in DEFAULTS if asked.get(name) == DEFAULTS[name]}
     if there & set(KNOWN):
         there.add(UNRECORDED)
-    elif not there & {"label", "top", "example", "delta"}:  # a rule needs no outcomes
+    elif not there & {"label", "top", "pairs", "example", "delta"}:  # a rule needs no outcomes
         there.add(DECISIONS)
     return there
 

@@ -42,7 +42,7 @@ class Roles:
     """Which column of a table is what; None or empty where there is none. A row represents ``count`` rows.
 
     ``other`` has the predictions of another model, ``levels`` are the control columns, ``along`` columns of numbers.
-    ``of_numbers``: label and predictions are numbers, and no classes.
+    ``of_numbers``: label and predictions are numbers, and no classes. ``pair``: the column that matched rows share.
     """
 
     label: str | None
@@ -58,12 +58,13 @@ class Roles:
     count: str | None = None
     time: str | None = None
     of_numbers: bool = False
+    pair: str | None = None
 
     @property
     def columns(self) -> list[str]:
         """Names of the columns whose reading is reported."""
         named = [self.label, self.prediction, self.score, self.weight, self.count, *self.along, *self.groups]
-        named += [*self.levels, self.id, self.time]
+        named += [*self.levels, self.id, self.time, self.pair]
         return list(dict.fromkeys(name for name in named if name is not None))
 
     def titles(self, source: Source) -> dict[str, str]:
@@ -87,7 +88,7 @@ class Roles:
         Rows with a count of 0 are left out.
         """
         answers = {"label": self.label, "prediction": self.prediction, "other": self.other}
-        outcomes = {"cluster": self.cluster, "id": self.id, "time": self.time}
+        outcomes = {"cluster": self.cluster, "id": self.id, "time": self.time, "pair": self.pair}
         named = {"score": self.score, "weight": self.weight, "count": self.count}
         outcomes, named = (outcomes, answers | named) if self.of_numbers else (answers | outcomes, named)
         known = {role: name for role, name in outcomes.items() if name is not None}
@@ -321,7 +322,7 @@ def check_grouping(columns: int, min_count: int, intersect: bool, missing: str, 
 def refuse_twice(roles: Roles, more: Sequence[tuple[str | None, str]] = ()) -> None:
     """Raise an error for a column that is named as two things; ``more`` are further columns, and what they are."""
     named = [(roles.label, "label"), (roles.prediction, "prediction"), (roles.score, "score")]
-    named += [(roles.weight, "weight"), (roles.count, "count"), (roles.cluster, "cluster")]
+    named += [(roles.weight, "weight"), (roles.count, "count"), (roles.cluster, "cluster"), (roles.pair, "pair")]
     named += [*((name, "group") for name in roles.groups), *more]
     seen: dict[str | None, str] = {}
     for name, what in named:

@@ -36,7 +36,7 @@ from levelhead.metrics import group as group_metrics
 from levelhead.metrics.clustered import FEWEST, Means, means_within
 from levelhead.metrics.contrasts import FEW
 from levelhead.metrics.names import Key, attribute_names, group_name, metric_of
-from levelhead.metrics.paired import Paired, paired_interval
+from levelhead.metrics.paired import Paired, mcnemar, paired_change
 from levelhead.metrics.scores import student
 from levelhead.report.text import Record
 from levelhead.tables.repeated import repeated
@@ -163,7 +163,7 @@ def _compare(
                 share, tested, p_value = together.worth(rate, i, level)
                 enough &= together.rates[rate].clusters[i] >= FEWEST
             changes.append((i, rate, cell, share))
-            p_values.append(max(p_value, _exact(gained, lost, tested)) if enough else np.nan)
+            p_values.append(max(p_value, mcnemar(gained, lost, tested)) if enough else np.nan)
     own: list[dict[str, Change]] = [{} for _ in keys]
     for (i, rate, cell, share), p_value, p_holm in zip(changes, p_values, holm(p_values), strict=True):
         own[i][rate] = _change(cell, p_value, p_holm, level, share)
@@ -279,24 +279,12 @@ class _Together:
         return float(rate.worth_at(level)[at] / total), float(rate.worth[at] / total), float(p_value)
 
 
-def _exact(gained: int, lost: int, share: float = 1.0) -> float:
-    """P-value of McNemar's exact test: discordant rows fall either way with probability one half.
-
-    ``share`` is the effective share of the rows.
-    """
-    few, total = share * min(gained, lost), share * (gained + lost)
-    # The binomial distribution for fractions of rows, too.
-    return float(min(1.0, 2 * special.betainc(total - few, few + 1, 0.5))) if total else 1.0
-
-
 def _change(cell: Sequence[int], p_value: float, p_holm: float, level: float, share: float = 1.0) -> Change:
     both, gained, lost, n = cell
     if n == 0:
         missing = Estimate.undefined("no rows")
         return Change(np.nan, np.nan, missing, np.nan, np.nan)
-    value = (gained - lost) / n
-    low, high = paired_interval(gained * share, lost * share, n * share, level)
-    difference = Estimate(value, min(value, low), max(value, high), n)
+    difference = paired_change(gained, lost, n, level, share)
     return Change((both + lost) / n, (both + gained) / n, difference, p_value, p_holm)
 
 

@@ -245,10 +245,7 @@ def _pair_lead(found: RegressionAudit, pair: Pair) -> Lead:
         first, second = (f"{one} for " for one in said)
         pieces = f"{where}{off} {first}", names[0], f" and {second}", names[1], " on average"
         rest = f"a difference of {size}, {rest}"
-    return Lead(
-        pieces, rest, pair.column, pair.quantity, None, sides, tuple(ends), pair.difference,
-        comparisons=found.comparisons,
-    )  # fmt: skip
+    return replace(pair.about, pieces=pieces, rest=rest, comparisons=found.comparisons)
 
 
 def _too_high(error: float) -> str:

@@ -60,6 +60,7 @@ def audit_command(
         Texts, option(OUTPUT, "Exit 1 if this holds, e.g. 'selection_ratio < 0.8'; 3 if undecided.")
     ] = None,
     time: Annotated[Text, option(MORE, "Column of dates or periods, or `file`: how gaps change.")] = None,
+    pairs: Annotated[Text, option(MORE, "Column that the two rows of a matched pair share.")] = None,
     top: Annotated[Text, option(MORE, "Ranking by the score: who is in the top 100, 10% or lowest:10%?")] = None,
     numbers: Annotated[bool, option(MORE, "Labels and predictions are numbers.", "--numbers")] = False,
     against: Annotated[Path | None, option(MORE, "Another model's file: reports changes.")] = None,

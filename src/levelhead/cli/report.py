@@ -64,30 +64,26 @@ def report_command(
 
 PAGES = {
     "attention gap": "lm.page:gap_page",
-    "audit": "report.one_page:one_page",
     "comparison": "bench.page:comparisons_page",
-    "decisions": "report.one_page:one_page",
-    "ranking": "report.one_page:one_page",
-    "evaluation": "report.one_page:one_page",
-    "explanation": "report.one_page:one_page",
-    "indirect audit": "report.one_page:one_page",
     "inspection": "inspecting.page:inspection_page",
     "language models": "lm.page:language_model_page",
     "plan": "auditing.plan:plan_page",
-    "regression audit": "report.one_page:one_page",
     "rule": "auditing.rule_page:rule_page",
     "scores": "lm.page:bench_page",
     "two models": "own.page:two_models_page",
 }
-"""By the ``kind`` of a JSON, the function that makes its page: it takes the JSON, ``source`` and ``command``."""
+"""By the ``kind`` of a JSON, the function that makes its page where that is not ``one_page``; it takes the JSON,
+``source`` and ``command``."""
 WITHOUT_KIND = {"comparison": ("comparisons", list), "scores": ("parts", dict)}
 """The key, and its type, of a JSON without a ``kind``: those of results/, and scores in a folder of lm bench."""
 
 
 def kind_of(record: Record) -> str | None:
     """Return the kind of result that a JSON holds; None for what has no page."""
+    from levelhead.report.one_page import KINDS
+
     if "kind" in record:
-        return kind if isinstance(kind := record["kind"], str) and kind in PAGES else None
+        return kind if isinstance(kind := record["kind"], str) and kind in KINDS.keys() | PAGES else None
     return next((kind for kind, (key, of) in WITHOUT_KIND.items() if isinstance(record.get(key), of)), None)
 
 
@@ -116,7 +112,7 @@ def _page_of(source: Path, command: str) -> Record:
     if kind is not None:
         from levelhead.report.result import made_page
 
-        module, _, name = PAGES[kind].partition(":")
+        module, _, name = PAGES.get(kind, "report.one_page:one_page").partition(":")
         about = record.get("made", {}).get("source", source.name)  # what was measured, and not what holds the figures
         return made_page(getattr(importlib.import_module(f"levelhead.{module}"), name), record, about, command)
     raise DataError(f"{source} is not the JSON of a result: give what `audit` or another verb wrote with --json.")

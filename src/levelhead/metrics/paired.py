@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse, special
 
 from levelhead.arrays import any_array
-from levelhead.metrics.between import normal_quantile
+from levelhead.metrics.between import Differences, normal_quantile, shared
 from levelhead.metrics.contrasts import Enough
 from levelhead.metrics.counts import Counts, IntArray, JointCounts
 from levelhead.metrics.group import FloatArray
@@ -412,6 +412,40 @@ def paired_interval(gained: float, lost: float, n: float, level: float = 0.95) -
     up, down = (gained + 1) / (n + 2), (lost + 1) / (n + 2)
     arm = normal_quantile(level) * np.sqrt((up + down - (up - down) ** 2) / (n + 2))
     return max(-1.0, up - down - arm), min(1.0, up - down + arm)
+
+
+def paired_change(gained: int, lost: int, n: int, level: float = 0.95, share: float = 1.0) -> Estimate:
+    """Return the difference of two paired proportions of ``n`` rows, with the interval of :func:`paired_interval`.
+
+    ``share`` is the effective share of the rows.
+    """
+    value = (gained - lost) / n
+    low, high = paired_interval(gained * share, lost * share, n * share, level)
+    return Estimate(value, min(value, low), max(value, high), n)
+
+
+def mcnemar(gained: int, lost: int, share: float = 1.0) -> float:
+    """P-value of McNemar's exact test: discordant rows fall either way with probability one half.
+
+    ``share`` is the effective share of the rows.
+    """
+    few, total = share * min(gained, lost), share * (gained + lost)
+    # The binomial distribution for fractions of rows, too.
+    return float(min(1.0, 2 * special.betainc(total - few, few + 1, 0.5))) if total else 1.0
+
+
+def paired_differences(
+    gained: int, lost: int, n: int, *_: Any, level: float = 0.95, comparisons: int = 1
+) -> Differences:
+    """Return :func:`paired_change` as the one pair of groups that is compared, (1,) each.
+
+    The interval leaves out 0 only where McNemar's exact test agrees, adjusted for as many ``comparisons``.
+    """
+    found = paired_change(gained, lost, n, shared(level, comparisons))
+    low, high = np.array([found.low]), np.array([found.high])
+    if comparisons * mcnemar(gained, lost) > 1 - level:
+        low, high = np.minimum(low, 0.0), np.maximum(high, 0.0)
+    return Differences(np.array([found.value]), low, high)
 
 
 def _difference_ends(a: _Outward, b: _Outward, level: float, rows: int) -> tuple[float, float]:

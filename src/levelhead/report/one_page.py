@@ -51,6 +51,7 @@ RATES = ("true_positive_rate", "false_positive_rate", "selection_rate", "accurac
 KINDS = {
     "audit": Kind("Audit", RATES),
     "decisions": Kind("Audit of decisions", ("selection_rate", "selection_rate_difference", "selection_ratio")),
+    "matched pairs": Kind("Audit of matched pairs", ("chosen_alone", "mean_score", "selection_rate")),
     "ranking": Kind("Audit of a ranking", ("share_of_top", "representation", "exposure")),
     "regression audit": Kind("Audit of predicted numbers", ("mean_error", "mean_absolute_error", "mean_prediction")),
     "indirect audit": Kind(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from levelhead.metrics.names import MISSING_GROUP, Key, parts_of
 from levelhead.report.text import counted
 from levelhead.tables.columns import Column, occurring
-from levelhead.types import DataError
+from levelhead.types import DataError, quoted
 
 CHUNK = 1 << 18
 MOST_VALUES = 32_000
@@ -129,6 +129,32 @@ class Rows:
             self.whole(other)
         self.known[role] = {}
         self.parts[role] = [self._codes(role, column)]
+
+
+def partners(rows: Rows, member: NDArray[np.int16]) -> NDArray[np.int64]:
+    """Return the places of the two rows of each matched pair, (2, pairs): that of the first group, then the other's.
+
+    Args:
+        rows: have the ids of pairs as ``pair``, and may have a ``label``.
+        member: the place of each row's group, (rows,), of two.
+
+    Raises:
+        DataError: the first pair that is not of two rows, of both groups and of one label.
+    """
+    codes, ids = rows.column("pair")
+    sizes = np.bincount(codes)
+
+    def refuse(wrong: NDArray[np.bool_], why: str) -> None:
+        if wrong.any():
+            pair, count = quoted(ids[int(wrong.argmax())]), counted(int(wrong.sum()), "such pair")
+            raise DataError(f"Pair {pair} has {why}. Mend or remove {count}.")
+
+    refuse(sizes != 2, f"{counted(int(sizes[(sizes != 2).argmax()]), 'row')}, and not two")
+    both = np.argsort(codes, kind="stable").reshape(-1, 2).T
+    refuse(member[both[0]] == member[both[1]], "two rows of one group")
+    if "label" in rows.parts:
+        refuse(np.diff(rows.whole("label").astype(np.int64)[both], axis=0)[0] != 0, "two labels")
+    return np.where(member[both[0]] < member[both[1]], both, both[::-1])
 
 
 def matched(new: Rows, old: Rows) -> tuple[Rows, list[str]]:
