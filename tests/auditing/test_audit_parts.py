@@ -17,7 +17,7 @@ import levelhead as lh
 from command_line import run
 from levelhead.auditing.part import Answer, Asked, Frame, Part
 from levelhead.auditing.parts import PARTS
-from levelhead.report import blocks, render
+from levelhead.report import render
 from levelhead.report.one_page import one_page
 from levelhead.storage import read_json
 from levelhead.tables import files
@@ -33,10 +33,6 @@ class Errors(Answer):
 
     def sentences(self) -> list[str]:
         return [f"{group} has {count} errors." for group, count in self.wrong.items()]
-
-    def sections(self) -> list[dict[str, Any]]:
-        text = {"type": "paragraph", "text": " ".join(self.sentences()), "strong": False, "where": blocks.BOTH}
-        return [blocks.section([text])]
 
 
 class Counting(Part):

@@ -12,14 +12,13 @@ from levelhead.terminal import plain_text
 
 
 def page(*shown: dict[str, Any], cautions: list[str] | None = None) -> dict[str, Any]:
-    parts = [blocks.part("A section", [blocks.section(shown)])]
-    return blocks.page("Test", "A finding.", parts, title="t", cautions=cautions or [])
+    return blocks.page("Test", "A finding.", [blocks.part("A fold", shown)], title="t", cautions=cautions or [])
 
 
 def wide(columns: int, **options: Any) -> dict[str, Any]:
     cells = [blocks.cell("1.0", "[0.1, 22.2]") for _ in range(columns)]
     heads = ["Group", *(f"Rate {at}" for at in range(columns))]
-    return blocks.table("A caption", heads, [("g" * 30, cells), ("h", cells)], **{"where": blocks.BOTH, **options})
+    return blocks.table("A caption", heads, [("g" * 30, cells), ("h", cells)], **options)
 
 
 def printed(*shown: dict[str, Any], width: int = 80, **options: Any) -> str:
@@ -29,7 +28,7 @@ def printed(*shown: dict[str, Any], width: int = 80, **options: Any) -> str:
 
 
 def test_intervals_stand_beside_figures_where_all_fit_and_else_below() -> None:
-    assert "│ 1.0 [0.1, 22.2] │" in printed(wide(2))
+    assert "1.0 [0.1, 22.2]" in printed(wide(2))
     assert "[0.1, 22.2]" in printed(wide(4))
     assert "1.0 [0.1, 22.2]" not in printed(wide(4))
 
@@ -41,35 +40,19 @@ def test_columns_that_do_not_fit_stand_in_a_second_table_with_the_names() -> Non
     assert text.count("22.2]") == 18
 
 
-def test_a_terminal_leaves_out_columns_rows_and_blocks_of_the_page() -> None:
-    text = printed(wide(3, page_columns=[2]), wide(1, where=blocks.PAGE))
-    assert "Rate 0" in text
-    assert "Rate 1" not in text
-    assert text.count("A caption") == 1
-    text = printed(wide(1, most=1))
+def test_a_terminal_leaves_out_rows_beyond_the_most_and_what_is_of_the_page_alone() -> None:
+    text = printed(wide(1, most=1), blocks.terms([("a term", "of the page")]))
     assert "And 1 more row: in the JSON and on the page." in text
-    assert "│ h" not in text
-    assert "And 2 more columns: in the JSON and on the page." in printed(wide(42))
-
-
-def test_a_page_leaves_out_what_a_terminal_alone_shows() -> None:
-    html = render(
-        page(blocks.paragraph("for both", where=blocks.BOTH), blocks.paragraph("a note", where=blocks.TERMINAL))
-    )
-    assert "for both" in html
-    assert "a note" not in html
-    assert "A section" not in render(page(blocks.paragraph("a note", where=blocks.TERMINAL)))
+    assert "\nh " not in text
+    assert "a term" not in text
 
 
 def test_what_was_said_is_not_said_again() -> None:
-    said = [blocks.bullets(["A finding.", "One."], where=blocks.BOTH), blocks.paragraph("One.", where=blocks.BOTH)]
-    assert printed(*said) == "A finding.\nOne.\n"
+    assert printed(blocks.bullets(["A finding.", "One."]), blocks.bullets(["One."])) == "A finding.\nOne.\n"
 
 
 def test_an_undefined_figure_gives_its_reason_on_the_page_alone() -> None:
-    table = blocks.table(
-        "c", ["Group", "Rate"], [("a", [blocks.undefined_cell("no rows")], "left out")], where=blocks.BOTH
-    )
+    table = blocks.table("c", ["Group", "Rate"], [("a", [blocks.undefined_cell("no rows")], "left out")])
     text = printed(table)
     assert "undefined" in text
     assert "no rows" not in text
@@ -81,13 +64,3 @@ def test_ten_warnings_are_printed_and_the_others_counted() -> None:
     text = printed(cautions=[f"caution {at}" for at in range(12)])
     assert text.count("Warning: ") == 10
     assert "And 2 more warnings like these" in text
-
-
-def test_sections_follow_their_rank_and_warnings_stand_before_the_last() -> None:
-    sections = [
-        blocks.section([blocks.paragraph(name, where=blocks.BOTH)], rank=rank)
-        for name, rank in (("last", 9), ("second", 1), ("first", 0), ("before", -1))
-    ]
-    shown = blocks.page("Test", "A finding.", [blocks.part("Parts", sections)], title="t", cautions=["a caution"])
-    lines = plain_text(drawn(shown)).splitlines()
-    assert lines == ["A finding.", "before", "first", "second", "Warning: a caution", "last"]

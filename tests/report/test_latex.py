@@ -62,9 +62,8 @@ def test_the_file_holds_the_figures_and_intervals_of_the_printed_table(
     assert len(tables) == len(expected_tables) == 3
     for block, rows in zip(expected_tables, tables, strict=True):
         expected = []
-        kept = [at for at in range(1, len(block["columns"])) if at not in block["page_columns"]]
-        first, *titles = (block["columns"][at]["title"].split(" ", 1) for at in [0, *kept])
-        figures = [[cell_lines(row["cells"][at - 1]) for at in kept] for row in block["rows"]]
+        first, *titles = (column["title"].split(" ", 1) for column in block["columns"])
+        figures = [list(map(cell_lines, row["cells"])) for row in block["rows"]]
         for name, lines in zip([*first, *(row["head"] for row in block["rows"])], [titles, *figures], strict=True):
             depth = max(map(len, lines))
             for line in range(depth):

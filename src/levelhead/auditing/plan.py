@@ -44,8 +44,8 @@ def plan_page(record: Record, *, source: str = "") -> Record:
         "--comparisons.",
     ]
     heads = ["Group", "Share of rows", "Rows"]
-    table = blocks.table("Denominator of the rate", heads, rows, notes=notes, where=blocks.BOTH)
-    parts = [blocks.part("The groups", [blocks.section([table])])]
+    table = blocks.table("Denominator of the rate", heads, rows, notes=notes)
+    parts = [blocks.part("The groups", [table])]
     return blocks.page("Plan of an audit", plan.sentence, parts, title=source or "Plan of an audit")
 
 

@@ -7,9 +7,9 @@ import itertools
 from scipy import special
 
 from levelhead.auditing.scale import LOG_ODDS
-from levelhead.report.definitions import CAUTION
 from levelhead.report.one_page import one_page
 from levelhead.report.text import Record, number, short
+from levelhead.report.titles import CAUTION
 
 USES_GROUPS = (
     "USES GROUPS: this rule reads each row's group to decide. In many places that is unlawful for decisions about "

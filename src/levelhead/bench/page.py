@@ -112,7 +112,7 @@ class Comparisons(Report):
             record,
             source=", ".join(data_sets),
             drawn=[*(planes if first_plane else ()), *(table for one in every for table in one.published[:ANSWERS])],
-            more=[("Accuracy against the gap, and cost of training", [blocks.section(beside, rank=2)])],
+            more=[("Accuracy against the gap, and cost of training", beside)],
         )
         return made | {"command": command}
 
@@ -284,7 +284,7 @@ def _sure(every: Sequence[Compared]) -> Record:
 def _tables(one: Compared) -> list[Record]:
     """Return the tables that comparisons alone have."""
     costs = {one.comparison.label(method): cost for method, cost in one.comparison.cost.items()}
-    return [*one.published[ANSWERS:], *_options(one.comparison), cost_table(costs, where=blocks.BOTH)]
+    return [*one.published[ANSWERS:], *_options(one.comparison), cost_table(costs)]
 
 
 def _options(comparison: Comparison) -> list[Record]:
@@ -293,7 +293,7 @@ def _options(comparison: Comparison) -> list[Record]:
     rows = []
     for one in tuning.get("choices", []):
         gaps = [
-            blocks.cell("") if gap is None else blocks.figure_cell(estimate_from_dict(gap))
+            blocks.cell("") if gap is None else blocks.figure_cell(estimate_from_dict(gap), brackets=True)
             for gap in (one["chosen_gap"], one["oracle_gap"])
         ]
         by_labels, by_groups = blocks.cell(one["chosen"]), blocks.cell(one["oracle"] or "undefined")
@@ -302,7 +302,7 @@ def _options(comparison: Comparison) -> list[Record]:
         return []
     columns = ["Method", "variants", "chosen by labels", COMPARED[MAIN], "ORACLE: by groups", COMPARED[MAIN]]
     note = f"chosen by {tuning['criterion']} on validation; ORACLE: by the smallest EOd gap on validation, with groups"
-    return [blocks.table("Options", columns, rows, notes=[note], text_columns=[2, 4], where=blocks.BOTH)]
+    return [blocks.table("Options", columns, rows, notes=[note], text_columns=[2, 4])]
 
 
 def _plane(one: Compared) -> list[Record]:

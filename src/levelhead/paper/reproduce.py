@@ -27,10 +27,9 @@ from levelhead.paper.items import ITEMS, SOURCES, Item, Scale
 from levelhead.paper.published import present_row, published
 from levelhead.paper.rehearsal import rehearsed
 from levelhead.paper.results import Protocol, Reproduction, reproduction
-from levelhead.report import blocks
 from levelhead.report.markdown import markdown
 from levelhead.report.page import write_page
-from levelhead.report.terminal import drawn_sections
+from levelhead.report.terminal import drawn_blocks
 from levelhead.runs.recipe import assign, section
 from levelhead.storage import data_home, write_atomically, write_json, write_text
 from levelhead.types import ConfigError, DataError, LevelheadError, listed, quoted
@@ -222,7 +221,7 @@ def write_item(plan: Plan, options: Options, console: Console) -> list[Path]:
         tables = [*sections, *Comparisons.of(comparison).tables()]
         texts += [f"## {one.title}", "", markdown(tables)]
         texts += [*(f"- {sentence}" for sentence in findings), ""]
-        console.print(Group(*drawn_sections([blocks.section(sections[:2])])))
+        console.print(Group(*drawn_blocks(sections[:2])))
         console.print("\n".join(findings), markup=False, soft_wrap=True)
         for number, (runs, alike) in enumerate(one.kinds):
             title = one.title if len(one.kinds) == 1 else f"{one.title}: {', '.join(alike.table.rows)}"

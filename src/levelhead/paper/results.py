@@ -233,7 +233,7 @@ class Reproduction:
             rows = [(head, [cells[place - 1] for place in kept[1:]]) for head, cells in rows]
             title = title.replace("published and ", "")
             notes = [note for note in notes if not note.startswith("published")]
-        return blocks.table(f"{self.title}: {title}", columns, rows, notes=notes, where=blocks.BOTH)
+        return blocks.table(f"{self.title}: {title}", columns, rows, notes=notes)
 
     def _cost(self) -> list[Record]:
         tables, costs = [], self.comparison.cost
@@ -246,7 +246,7 @@ class Reproduction:
             ]
             if theirs:
                 columns = ["Method", "published", "here"]
-                tables.append(blocks.table(f"{self.title}: {title}", columns, rows, notes=[note], where=blocks.BOTH))
+                tables.append(blocks.table(f"{self.title}: {title}", columns, rows, notes=[note]))
         return tables
 
     def findings(self, reason: str) -> list[str]:
@@ -312,7 +312,7 @@ def reproduction(
 
 
 def _cell(estimate: Estimate | None, *, signed: bool = False) -> Record:
-    return blocks.cell() if estimate is None else blocks.figure_cell(estimate, 2, signed=signed)
+    return blocks.cell() if estimate is None else blocks.figure_cell(estimate, digits=2, signed=signed, brackets=True)
 
 
 def choice_of_epochs(estimate: Estimate | None) -> Record:

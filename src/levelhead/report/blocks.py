@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from levelhead.report.text import LONGEST_SENTENCE, Record, estimate_from_dict, interval, number, short
+from levelhead.report.text import LONGEST_SENTENCE, Record, number, short
 from levelhead.report.text import digits as of_any_unit
 from levelhead.types import Estimate
 
-PAGE, TERMINAL, BOTH = "page", "terminal", "both"
-"""Where a block is shown."""
 SHARES: Record = {"low": 0.0, "high": 100.0, "ticks": [{"at": at, "text": str(at)} for at in (0, 50, 100)]}
 """The axis of shares in percent, the same in all panels of a chart."""
 _STEPS = (1, 2, 2.5, 5, 10)
@@ -39,45 +37,39 @@ def no_cell() -> Record:
 
 
 def figure_cell(
-    found: Estimate | Record,
-    digits: int = 1,
+    found: Estimate,
     *,
-    scale: float = 100,
+    fraction: bool = True,
+    ratio: bool = False,
+    digits: int = 1,
     signed: bool = False,
-    more: str = "",
+    brackets: bool = False,
     mark: str = "",
 ) -> Record:
-    """Return a figure, or its JSON, with its interval below, or why it is undefined; a fraction is shown in percent.
+    """Return a figure with its interval or bounds below, or why it is undefined.
 
-    ``digits``: behind the point. ``more`` is a line below, and ``mark`` stands beside the figure.
+    A ``fraction`` is shown in percent, with this many ``digits``, a ``ratio`` with two, and any other number with three
+    significant ones. ``brackets``: around an interval, as changes have them. ``mark`` stands beside the figure.
     """
-    one = found if isinstance(found, Estimate) else estimate_from_dict(found)
-    if not one.defined:
-        return undefined_cell(one.reason)
-    value, low, high = (scale * each for each in (one.value, one.low, one.high))
-    ends = interval(low, high, digits, signed=signed) or "no interval"
-    return cell(number(value, digits, signed=signed), ends, more, mark=mark)
-
-
-def range_cell(found: Estimate, *, fraction: bool = True, ratio: bool = False, signed: bool = False) -> Record:
-    """Return a figure with its interval in few characters: a fraction in percent, a ratio with two digits."""
     if not found.defined and math.isnan(found.low):
         return undefined_cell(found.reason)
 
     def text(value: float) -> str:
-        if ratio:
-            return number(value, 2)
-        return number(100 * value, signed=signed) if fraction else of_any_unit(value)
+        if fraction or ratio:
+            return number(100 * value, digits, signed=signed) if fraction else number(value, 2)
+        return of_any_unit(value)
 
     ends = [text(end) if math.isfinite(end) else "" for end in (found.low, found.high)]
-    joint = " to " if signed or any(end.startswith("−") for end in ends) else "–"
-    between = joint.join(ends) if any(ends) else ""
-    return cell(text(found.value), between) if found.defined else cell(between)
+    between = (" to " if signed or any(end.startswith("−") for end in ends) else "–").join(ends)
+    if brackets:
+        between = f"[{', '.join(ends)}]"
+    between = between if any(ends) else "no interval" * brackets
+    return cell(text(found.value), between, mark=mark) if found.defined else cell(between)
 
 
 def panels(caption: str, drawn: Sequence[Record], about: str) -> Record:
     """Return panels beside each other, of the same rows: a mark with its interval for each (``report.charts``)."""
-    return {"type": "panels", "where": PAGE, "caption": caption, "about": about, "panels": list(drawn)}
+    return {"type": "panels", "caption": caption, "about": about, "panels": list(drawn)}
 
 
 def table(
@@ -87,14 +79,12 @@ def table(
     *,
     notes: Sequence[str] = (),
     text_columns: Sequence[int] = (),
-    page_columns: Sequence[int] = (),
     most: int = 0,
-    where: str = PAGE,
 ) -> Record:
     """Return a table; a row is its head and cells, and maybe a note on it.
 
-    ``text_columns`` counts columns from 0, the head among them, whose cells are words, and ``page_columns`` those that
-    a terminal leaves out. ``most`` is how many rows a terminal shows; 0: all.
+    ``text_columns`` counts columns from 0, the head among them, whose cells are words. ``most`` is how many rows a
+    terminal shows; 0: all.
     """
     return {
         "type": "table",
@@ -103,9 +93,7 @@ def table(
         "rows": [{"head": short(head), "cells": list(cells), "note": "".join(note)} for head, cells, *note in rows],
         "notes": [short(note, LONGEST_SENTENCE) for note in notes if note],
         "text_columns": list(text_columns),
-        "page_columns": list(page_columns),
         "most": most,
-        "where": where,
     }
 
 
@@ -148,7 +136,6 @@ def plane(
         point["label_right"], point["label_down"] = right, down
     return {
         "type": "plane",
-        "where": PAGE,
         "caption": short(caption, LONGEST_SENTENCE),
         "titles": list(titles),
         "points": numbered,
@@ -194,7 +181,6 @@ def curves(
     edge = [(x, high) for x, _, high in band] + [(x, low) for x, low, _ in reversed(band)]
     return {
         "type": "curves",
-        "where": PAGE,
         "caption": short(caption, LONGEST_SENTENCE),
         "titles": list(titles),
         "x_axis": across | {"ticks": [{"at": at, "text": text} for at, text in ticks]} if ticks else across,
@@ -269,34 +255,20 @@ def _crowding(
     return near + sum(max(0.0, 17 - math.dist(at, label)) for label in labels) + 50 * outside
 
 
-def paragraph(text: str, *, where: str = PAGE) -> Record:
-    """Return a paragraph."""
-    return {"type": "paragraph", "text": short(text, 3 * LONGEST_SENTENCE), "where": where}
-
-
-def bullets(items: Sequence[str], *, where: str = PAGE) -> Record:
+def bullets(items: Sequence[str]) -> Record:
     """Return a list of sentences."""
-    texts = [short(item, LONGEST_SENTENCE) for item in items]
-    return {"type": "list", "items": texts, "where": where}
+    return {"type": "list", "items": [short(item, LONGEST_SENTENCE) for item in items]}
 
 
-def terms(items: Iterable[tuple[object, object]], *, where: str = PAGE) -> Record:
-    """Return a list of names with their descriptions."""
-    return {
-        "type": "terms",
-        "where": where,
-        "items": [{"term": short(term, 160), "text": short(text, LONGEST_SENTENCE)} for term, text in items],
-    }
+def terms(items: Iterable[tuple[object, object]]) -> Record:
+    """Return a list of names with their descriptions, which a page alone shows."""
+    shown = [{"term": short(term, 160), "text": short(text, LONGEST_SENTENCE)} for term, text in items]
+    return {"type": "terms", "items": shown}
 
 
-def section(blocks: Sequence[Record], *, rank: int = 0) -> Record:
-    """Return blocks of a fold that belong together; ``rank`` is their place in a terminal."""
-    return {"blocks": list(blocks), "rank": rank}
-
-
-def part(title: str, sections: Sequence[Record]) -> Record:
-    """Return a fold of the page: its title, and sections that hold something."""
-    return {"title": short(title, 200), "sections": [one for one in sections if one["blocks"]]}
+def part(title: str, blocks: Sequence[Record]) -> Record:
+    """Return a fold of the page: its title and blocks."""
+    return {"title": short(title, 200), "blocks": list(blocks)}
 
 
 def page(
@@ -308,6 +280,7 @@ def page(
     about: str = "",
     lines: Sequence[str] = (),
     cautions: Sequence[str] = (),
+    reading: Sequence[str] = (),
     brief: Record | None = None,
     headline: Sequence[Record] = (),
     deck: str = "",
@@ -324,6 +297,7 @@ def page(
         about: what was measured, in one line.
         lines: more sentences below the finding, in a terminal.
         cautions: what a reader must know before any figure.
+        reading: how the input was read, for a terminal.
         brief: of :func:`brief`, what a terminal shows unless everything is wanted; None: everything.
         headline: the first line in pieces, each a ``text`` with the ``mark`` of its group in the chart, if not
             ``finding``.
@@ -338,7 +312,8 @@ def page(
         "about": short(about, LONGEST_SENTENCE),
         "lines": [short(line, LONGEST_SENTENCE) for line in lines],
         "cautions": [short(caution, LONGEST_SENTENCE) for caution in cautions],
-        "parts": list(parts),
+        "reading": list(reading),
+        "parts": [part for part in parts if part["blocks"]],
         "command": "",
         "brief": brief,
         "headline": list(headline),

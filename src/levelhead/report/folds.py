@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from levelhead._version import __version__
 from levelhead.report import blocks
 from levelhead.report.charts import NEUTRAL_ONE, Subject, subjects_of
-from levelhead.report.definitions import UNDEFINED
-from levelhead.report.provenance import provenance
-from levelhead.report.rows import BY_PERIOD, Row
+from levelhead.report.rows import Row
 from levelhead.report.sentences import Words
 from levelhead.report.text import Record, level_text, short
-from levelhead.report.titles import definition_of, title_of
+from levelhead.report.titles import UNDEFINED, definition_of, title_of
 from levelhead.report.wide import Pair
 
 MOST_PAIRS = 20
@@ -49,12 +48,12 @@ def cell(row: Row | None, *, signed: bool = False, brief: bool = False) -> Recor
     if row is None:
         return blocks.no_cell()
     ratio = not row.fraction and row.figure.endswith(NEUTRAL_ONE)
-    if row.decided is not None:
-        mark = "*" if row.decided else ""
-        return blocks.figure_cell(row.found, scale=row.scale, signed=True, more="" if brief else row.more, mark=mark)
-    signed = signed and not row.figure.endswith("_detectable")
-    drawn = blocks.range_cell(row.found, fraction=row.fraction, ratio=ratio, signed=signed)
-    return drawn | {"mark": row.mark, "sub": [*drawn["sub"], *[row.more] * bool(row.more)]}
+    change, signed = row.decided is not None, signed and not row.figure.endswith("_detectable")
+    drawn = blocks.figure_cell(
+        row.found, fraction=row.fraction, ratio=ratio, signed=change or signed, brackets=change,
+        mark="*" if row.decided else row.mark,
+    )  # fmt: skip
+    return drawn | {"sub": [*drawn["sub"], *[row.more] * bool(row.more and not (change and brief))]}
 
 
 def of_groups(
@@ -64,7 +63,7 @@ def of_groups(
 
     ``about`` says of which class rates are.
     """
-    subjects = subjects_of([row for row in rows if not BY_PERIOD.search(row.figure)], pairs=False)
+    subjects = subjects_of(rows, pairs=False)
     changes, counted = {row.figure for row in rows if row.decided is not None}, each == "group"
     found = []
     for column in dict.fromkeys(one.column for one in subjects):
@@ -84,7 +83,7 @@ def of_groups(
             ]
             heads = [each.capitalize(), *["Rows"] * counted, *map(title, names)]
             caption = f"{of}{unit}{about}; {level} intervals"
-            found += [blocks.table(caption, heads, lines, notes=notes, where=blocks.BOTH)] if names else []
+            found += [blocks.table(caption, heads, lines, notes=notes)] if names else []
             notes = ()
     return found
 
@@ -99,7 +98,7 @@ def of_columns(rows: Sequence[Row], level: str, title: Callable[[str], str]) -> 
             if row.column == column
         ]
         caption = f"Summary figures by {short(column)}: percent and points, {level} intervals"
-        found.append(blocks.table(caption, ["Figure", "Value", "Rows"], lines, where=blocks.BOTH))
+        found.append(blocks.table(caption, ["Figure", "Value", "Rows"], lines))
     return found
 
 
@@ -115,21 +114,21 @@ def _of_pair(whole: Row, rows: Sequence[Row]) -> Row:
 
 
 def of_pairs(rows: Sequence[Row], level: str, title: Callable[[str], str]) -> list[Record]:
-    """Return the table of pairs of groups, and of figures that each period has."""
+    """Return the table of pairs of groups."""
     several = len({row.column for row in rows if row.group is not None}) > 1
     lines = []
     for row in rows:
-        if known(row) and (isinstance(row.group, Pair) or BY_PERIOD.search(row.figure)):
+        if known(row) and isinstance(row.group, Pair):
             start = f"{short(row.column, 20)}: " if several else ""
             lines.append((f"{start}{row.group}", [blocks.cell(title(row.figure)), cell(row, signed=True)]))
     caption = f"Differences and further figures of groups, points where figures are shares; {level} intervals"
     heads = ["Groups", "Figure", "Value"]
-    table = blocks.table(caption, heads, lines, text_columns=[1], most=MOST_PAIRS, where=blocks.BOTH)
+    table = blocks.table(caption, heads, lines, text_columns=[1], most=MOST_PAIRS)
     return [table] if lines else []
 
 
 def method(record: Record, rows: Sequence[Row], source: str) -> list[Record]:
-    """Return the sections on how a result was read and measured, what its words mean, and what made it."""
+    """Return the blocks on how a result was read and measured, what its words mean, and what made it."""
     words, level = Words(record), level_text(record.get("level") or 0.95)
     terms = [("Predictions", source)] if source else []
     if "positive" in record:
@@ -143,9 +142,20 @@ def method(record: Record, rows: Sequence[Row], source: str) -> list[Record]:
     terms += [(name, text) for name, text in record.get("facts") or ()]
     names = dict.fromkeys(_CHANGED.split(row.figure)[0] for row in rows if known(row))
     defined = [(title_of(name), definition_of(name)) for name in names if definition_of(name)]
-    told = [blocks.terms(terms), blocks.terms(defined), blocks.paragraph(UNDEFINED)]
-    read = [blocks.bullets(record["reading"], where=blocks.BOTH)] if record.get("reading") else []
-    return [blocks.section(read, rank=-1), blocks.section(told), provenance(record)]
+    read = [blocks.bullets(record["reading"])] if record.get("reading") else []
+    return [*read, blocks.terms(terms), blocks.terms([*defined, UNDEFINED]), blocks.terms(_made(record))]
+
+
+def _made(record: Record) -> Iterator[tuple[str, str]]:
+    """Yield what made a result, and of what: version, command, time, input files and options."""
+    made = record.get("made") or {}
+    yield "Tool", f"levelhead {made.get('version', __version__)}"
+    yield from ((name.capitalize(), made[name]) for name in ("command", "time") if made.get(name))
+    for one in made.get("inputs", []):
+        yield f"Input {one['file']}", f"{one['bytes']:,} bytes, SHA-256 {one['sha256']}"
+    told = [f"{name.replace('_', ' ')} {value}" for name, value in (record.get("options") or {}).items() if value != ""]
+    if told:
+        yield "Options", ", ".join(told)
 
 
 def missing(rows: Sequence[Row]) -> list[str]:

@@ -36,7 +36,7 @@ def escaped(text: str) -> str:
 def latex(tables: Iterable[Record]) -> str:
     """Return one ``table`` environment for each table, of :func:`levelhead.report.blocks.table`.
 
-    The interval of a figure stands below it. Columns that a page alone shows are left out.
+    The interval of a figure stands below it.
     """
     head = "% Needs \\usepackage{booktabs}; names in other scripts than Latin need LuaLaTeX or XeLaTeX.\n"
     return head + "\n".join(map(_table, tables))
@@ -44,13 +44,10 @@ def latex(tables: Iterable[Record]) -> str:
 
 def _table(table: Record) -> str:
     caption = ". ".join(escaped(part).rstrip(".") for part in (table["caption"], *table["notes"]) if part)
-    places = [at for at in range(1, len(table["columns"])) if at not in table["page_columns"]]
-    first, *titles = (table["columns"][at]["title"] for at in (0, *places))
+    first, *titles = (column["title"] for column in table["columns"])
     head = _rows(first, [title.split(" ", 1) for title in titles])
-    rows = "\n\\addlinespace\n".join(
-        _rows(row["head"], [cell_lines(row["cells"][at - 1]) for at in places]) for row in table["rows"]
-    )
-    columns = r"p{0.22\linewidth}" + "r" * len(places)  # long names break
+    rows = "\n\\addlinespace\n".join(_rows(row["head"], map(cell_lines, row["cells"])) for row in table["rows"])
+    columns = r"p{0.22\linewidth}" + "r" * len(titles)  # long names break
     return (
         "\\begin{table}\n\\centering\n\\footnotesize\n\\setlength{\\tabcolsep}{4pt}\n"
         f"\\caption{{{caption}.}}\n"
@@ -61,7 +58,7 @@ def _table(table: Record) -> str:
     )
 
 
-def _rows(name: str, cells: Sequence[Sequence[str]]) -> str:
+def _rows(name: str, cells: Iterable[Sequence[str]]) -> str:
     """Return one row of LaTeX for each line of the cells: a figure, its interval, its p."""
     lines = zip_longest(*cells, fillvalue="")
     return "\n".join(

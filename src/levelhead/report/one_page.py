@@ -16,13 +16,12 @@ from typing import NamedTuple
 
 from levelhead.report import blocks, folds, lines
 from levelhead.report.charts import chart, in_order, subjects_of
-from levelhead.report.definitions import CAUTION
 from levelhead.report.folds import known, row_of
 from levelhead.report.headline import Lead
-from levelhead.report.rows import BY_PERIOD, Row, rows_of, told
+from levelhead.report.rows import Row, rows_of, told
 from levelhead.report.sentences import TURNED, Words, turned
 from levelhead.report.text import Record, counted, joined, level_text, number, short
-from levelhead.report.titles import title_of
+from levelhead.report.titles import CAUTION, title_of
 from levelhead.report.wide import Pair
 
 PANELS, ON_SCREEN, SENTENCES = 3, 4, 6
@@ -90,7 +89,7 @@ def one_page(
         record: what ``to_dict`` of the result returns, or the JSON that it was written to.
         source: what was measured, in a word, for example the file's name.
         drawn: blocks above the chart.
-        more: titles and sections of folds that this kind of result alone has.
+        more: titles and blocks of folds that this kind of result alone has.
 
     Returns:
         the page as a plain dict, for :func:`levelhead.report.render`.
@@ -106,6 +105,7 @@ def one_page(
         about=found.line([*(short(text, 160) for text in about.values()), source]),
         lines=others,
         cautions=record.get("warnings", []),
+        reading=record.get("reading") or [],
         brief=found.brief(),
         headline=found.headline(),
         deck=found.deck(),
@@ -187,9 +187,7 @@ class _Found:
             re.sub("_(new|bounds)$", "", name)
             for one in self.subjects
             for name, row in one.found.items()
-            if (re.sub("_(new|bounds)$", "", name.partition("[")[0]) in shown or self.each == "score")
-            and known(row)
-            and not BY_PERIOD.search(name)
+            if (re.sub("_(new|bounds)$", "", name.partition("[")[0]) in shown or self.each == "score") and known(row)
         )
         if not shown:
             return [name for name in every if name != "ideal"][:PANELS]
@@ -302,8 +300,8 @@ class _Found:
         return next((one["reference"] for one in [*favourable, *places] if one.get("reference")), None)
 
     def folded(self, source: str, more: Sequence[tuple[str, Sequence[Record]]]) -> list[tuple[str, Sequence[Record]]]:
-        """Return title and sections of each fold that holds something."""
-        gaps = [self.title(row.figure).split(" (")[0] for row in self.rows if row.group is None and known(row)]
+        """Return title and blocks of each fold."""
+        gaps = [re.split(r" \(|,", self.title(row.figure))[0] for row in self.rows if row.group is None and known(row)]
         gaps.sort(key=lambda one: not one.endswith("gap"))
         basis = [one for part in (self.record.get("parts") or {}).values() for one in part.get("rests_on", ())]
         also = [*basis, *self.sentences, *told(self.record), *folds.missing(self.rows)]
@@ -312,20 +310,19 @@ class _Found:
         title = "Assumptions of this answer, and further figures" if basis else title
         about = "" if self.words.positive is None else f"; rates of {short(self.words.positive, 40)}"
         about += f", impact ratios of {short(str(self.words.favourable), 40)}" * self.words.turned
-        further = [blocks.bullets(list(dict.fromkeys(also)), where=blocks.BOTH), *pairs]
-        found = [
-            (
-                f"All figures: {counted(self.columns.total(), self.each)}",
-                folds.of_groups(self.rows, self.level, self.each, self.title, self.record.get("notes", ()), about),
-            ),
-            (
-                f"Summary: {', '.join(list(dict.fromkeys(gaps))[:3])}",
-                folds.of_columns(self.rows, self.level, self.title),
-            ),
+        further = [blocks.bullets(list(dict.fromkeys(also))), *pairs]
+        of = [counted(self.columns.total(), self.each)] * bool(self.columns) + list(dict.fromkeys(gaps))[:3]
+        tables = [
+            *folds.of_groups(self.rows, self.level, self.each, self.title, self.record.get("notes", ()), about),
+            *folds.of_columns(self.rows, self.level, self.title),
         ]
-        shown = [(head, [blocks.section(tables)]) for head, tables in found if tables]
-        last = ("How it was measured, and how to repeat it", folds.method(self.record, self.rows, source))
-        return [*shown, (title, [blocks.section(further, rank=1)]), *more, last]
+        last = folds.method(self.record, self.rows, source)
+        return [
+            (f"All figures: {', '.join(of)}", tables),
+            (title, further),
+            *more,
+            ("How it was measured, and how to repeat it", last),
+        ]
 
 
 def _share(row: Row | None) -> Record:

@@ -13,7 +13,6 @@ import jinja2
 from markupsafe import Markup
 
 from levelhead._version import __version__
-from levelhead.report.blocks import TERMINAL
 from levelhead.report.text import Record, number, visible
 from levelhead.storage import refuse_files_of_runs, write_text
 from levelhead.terminal import RUNNING
@@ -31,25 +30,13 @@ def render(page: Record, *, date: datetime.date | None = None) -> str:
     day = date or datetime.datetime.now(datetime.UTC).date()
     template = _environment().get_template("page.html.jinja")
     html = template.render(
-        page=_of_page(page),
+        page=page,
         version=__version__,
         date=day.isoformat(),
         percent=number,
         style=_style(),
     )
     return "\n".join(line for line in html.splitlines() if line.strip()) + "\n"
-
-
-def _of_page(page: Record) -> Record:
-    """Leave out what a terminal alone shows."""
-    parts = []
-    for part in page["parts"]:
-        sections = [
-            section | {"blocks": [block for block in section["blocks"] if block["where"] != TERMINAL]}
-            for section in part["sections"]
-        ]
-        parts.append(part | {"sections": [section for section in sections if section["blocks"]]})
-    return page | {"parts": [part for part in parts if part["sections"]]}
 
 
 def write_page(path: Path, page: Record, *, date: datetime.date | None = None) -> None:

@@ -10,7 +10,6 @@ from rich.console import Group
 
 from levelhead.metrics.names import Key, group_name
 from levelhead.report import rows, wide
-from levelhead.report.blocks import PAGE
 from levelhead.report.gate import Condition, check
 from levelhead.report.latex import latex
 from levelhead.report.markdown import markdown
@@ -67,8 +66,7 @@ class Report(Finding):
     def tables(self) -> list[Record]:
         """Return the tables that a terminal shows as blocks, the page's cautions below the first."""
         page = self.page()
-        shown = [block for part in page["parts"] for one in part["sections"] for block in one["blocks"]]
-        found = [block for block in shown if block["type"] == "table" and block["where"] != PAGE]
+        found = [block for part in page["parts"] for block in part["blocks"] if block["type"] == "table"]
         return [one | {"notes": [*one["notes"], *page["cautions"] * (not at)]} for at, one in enumerate(found)]
 
     def to_markdown(self) -> str:
@@ -109,28 +107,18 @@ class Report(Finding):
         """A row for each attribute and group, a column for each figure; intervals are in :meth:`to_frame`."""
         return wide.by_group(self)
 
-    def difference(self, method: str = "between_groups") -> pd.DataFrame:
+    def difference(self) -> pd.DataFrame:
         """Return how far apart the groups are, by attribute and figure, as fairlearn's MetricFrame does.
 
-        Args:
-            method: "between_groups": the highest less the lowest of the groups that are compared. "to_overall": the
-                largest absolute difference to all rows.
-
         Returns:
-            ``value``, ``low``, ``high``, the groups ``highest`` and ``lowest``, ``n`` and ``reason``. Intervals of one
-            figure allow for all of its pairs of groups.
-
-        Raises:
-            ConfigError: there is no such method.
+            ``value``, ``low``, ``high``, the groups ``highest`` and ``lowest``, ``n`` and ``reason``: the highest less
+            the lowest of the groups that are compared. Intervals of one figure allow for all of its pairs of groups.
         """
-        return wide.difference(self, method)
+        return wide.compared(self, ratio=False)
 
-    def ratio(self, method: str = "between_groups") -> pd.DataFrame:
-        """Return the lowest figure over the highest, by attribute and figure, as :meth:`difference` does.
-
-        "to_overall": the smallest ratio of a group and all rows, whichever is the smaller above.
-        """
-        return wide.ratio(self, method)
+    def ratio(self) -> pd.DataFrame:
+        """Return the lowest figure over the highest, by attribute and figure, as :meth:`difference` does."""
+        return wide.compared(self, ratio=True)
 
     def compares(self, attribute: str, group: Key, figure: str) -> bool:
         """Whether a group's figure is compared with those of other groups: it is based on enough rows."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -16,8 +15,6 @@ COLUMNS = ("column", "group", "figure", "value", "low", "high", "n", "reason", "
 """Of the rows in a JSON; ``pandas.DataFrame(**record["figures"])`` reads them."""
 MORE = ("mark", "more", "decided")
 """What those of a comparison have beside."""
-BY_PERIOD = re.compile(r"_difference\[")
-"""Figures of one period each: there are as many as periods."""
 
 
 class Row(NamedTuple):

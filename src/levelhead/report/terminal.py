@@ -1,8 +1,4 @@
-"""A page as a terminal shows it: the finding first, then tables and sentences that fit the width; no picture.
-
-Each block says where it is shown (:data:`levelhead.report.blocks.PAGE` and others). Sections follow each other by their
-``rank``, and the page's cautions stand as warnings between those of ranks below and above :data:`CAUTIONS`.
-"""
+"""A page as a terminal shows it: the finding first, then tables and sentences that fit the width; no picture."""
 
 from __future__ import annotations
 
@@ -18,12 +14,10 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
-from levelhead.report.blocks import PAGE
 from levelhead.report.text import Record, cell_lines, counted
 
-CAUTIONS = 8
-MOST_CAUTIONS, MOST_COLUMNS = 10, 40
-"""Most warnings and table columns printed; JSON and page have all."""
+MOST_CAUTIONS = 10
+"""Most warnings printed; JSON and page have all."""
 HEIGHT, SENTENCES = 20, 5
 """Lines of a brief output, which leave four of 24 for the next step and the prompt, and those of its sentences."""
 NARROWEST = 18
@@ -32,17 +26,13 @@ NARROWEST = 18
 
 def drawn(page: Record, *, everything: bool = True) -> Group:
     """Return what ``rich`` prints of a page: ``everything``, or its ``brief``, if it has one."""
-    sections = sorted((one for part in page["parts"] for one in part["sections"]), key=lambda one: one["rank"])
-    reading = drawn_sections([one for one in sections if one["rank"] < 0])
     if page.get("brief") and not everything:
-        return Group(_Brief(page, reading))
-    sentences = [page["finding"], *page["lines"]]
+        return Group(_Brief(page))
+    sentences = [page["finding"], *page["lines"], *page["reading"]]
     return Group(
         *(Text(one, style="" if at else "bold") for at, one in enumerate(sentences) if one),
-        *reading,
-        *drawn_sections([one for one in sections if 0 <= one["rank"] < CAUTIONS], said=sentences),
+        *drawn_blocks([block for part in page["parts"] for block in part["blocks"]], said=sentences),
         *warning_lines(page["cautions"]),
-        *drawn_sections([one for one in sections if one["rank"] >= CAUTIONS]),
     )
 
 
@@ -54,24 +44,17 @@ def warning_lines(warnings: Sequence[str]) -> list[Text]:
     return shown
 
 
-def drawn_sections(sections: Sequence[Record], said: Sequence[str] = ()) -> list[RenderableType]:
-    """Return what the blocks of sections say; a sentence that stands in several, or in ``said``, stands here once."""
+def drawn_blocks(blocks: Sequence[Record], said: Sequence[str] = ()) -> list[RenderableType]:
+    """Return tables and sentences; a sentence that stands in several blocks, or in ``said``, stands here once."""
     shown: list[RenderableType] = []
     before = set(said)
-    for block in (block for section in sections for block in section["blocks"] if block["where"] != PAGE):
-        shown += [DrawnTable(block)] if block["type"] == "table" else []
-        texts = _texts(block)
+    for block in blocks:
+        if block["type"] == "table":
+            shown += ["", DrawnTable(block)]
+        texts = {"table": block.get("notes"), "list": block.get("items")}.get(block["type"]) or []
         shown += [Text(text) for text in texts if text not in before]
         before.update(texts)
     return shown
-
-
-def _texts(block: Record) -> list[str]:
-    """Return the sentences of a block; of a table, those below it."""
-    if block["type"] == "terms":
-        return [f"{one['term']}: {one['text']}" for one in block["items"]]
-    lines: list[str] = block.get("notes") or block.get("items") or []
-    return [block["text"]] if block["type"] == "paragraph" else lines
 
 
 class Column(NamedTuple):
@@ -97,8 +80,8 @@ class Column(NamedTuple):
 class _Brief:
     """The finding in a few lines, one table with as many rows as the screen has room for, and what is not shown."""
 
-    def __init__(self, page: Record, reading: Sequence[RenderableType]) -> None:
-        self.page, self.brief, self.reading = page, page["brief"], reading
+    def __init__(self, page: Record) -> None:
+        self.page, self.brief = page, page["brief"]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw for the console's width, in :data:`HEIGHT` lines where the least takes no more."""
@@ -115,7 +98,7 @@ class _Brief:
 
         def table(above: list[RenderableType], more: Collection[int]) -> list[RenderableType]:
             rows = [block["rows"][at] for at in sorted(places | {*more})]
-            return [*above, *([DrawnTable(block | {"rows": rows}, plain=True)] if rows else [])]
+            return [*above, *([DrawnTable(block | {"rows": rows})] if rows else [])]
 
         def fits(shown: Sequence[RenderableType]) -> bool:
             return tall([*shown, *warnings[:1]]) < height  # the first warning always has room
@@ -137,7 +120,7 @@ class _Brief:
                 break
             shown, warned = [*shown, warning], warned + 1
         hidden = len(said) - len(lines)
-        yield from [*shown, *self.reading]
+        yield from [*shown, *map(Text, self.page["reading"])]
         yield Text(
             self._more(len(block["rows"]) - len(places), hidden, len(self.page["cautions"]) - warned), style="dim"
         )
@@ -153,11 +136,10 @@ class DrawnTable:
     """A table of a page. Intervals stand beside their figures where all fit the width, else below them.
 
     Where not even that fits, intervals have two lines; or the columns are divided over several tables.
-    ``plain``: without a frame, which takes fewer lines and cells.
     """
 
-    def __init__(self, block: Record, *, plain: bool = False) -> None:
-        self.block, self.plain = block, plain
+    def __init__(self, block: Record) -> None:
+        self.block = block
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw for the console's width."""
@@ -165,19 +147,14 @@ class DrawnTable:
         yield Text(block["caption"], style="italic")
         parts: list[list[Column]] = []
         for broken in (_beside, _below, _in_two, _below):
-            parts = _divided(self._columns(broken), width, self.plain)
+            parts = _divided(self._columns(broken), width)
             if len(parts) == 1:
                 break
-        for columns in parts:
-            yield _table(columns, width, self.plain)
-        hidden = len(self._places()) - 1 - MOST_COLUMNS
-        if hidden > 0:
-            yield Text(f"And {counted(hidden, 'more column')}: in the JSON and on the page.")
+        for at, columns in enumerate(parts):
+            yield from [""] * bool(at)
+            yield _table(columns, width)
         if block["most"] and (rest := len(block["rows"]) - block["most"]) > 0:
             yield Text(f"And {counted(rest, 'more row')}: in the JSON and on the page.")
-
-    def _places(self) -> list[int]:
-        return [at for at in range(len(self.block["columns"])) if at not in self.block["page_columns"]]
 
     def _columns(self, broken: Callable[[Record], str]) -> list[Column]:
         block = self.block
@@ -186,12 +163,8 @@ class DrawnTable:
             for row in block["rows"][: block["most"] or None]
         ]
         return [
-            Column(
-                block["columns"][at]["title"],
-                [broken(row[at]) for row in rows],
-                at == 0 or at in block["text_columns"],
-            )
-            for at in self._places()[: MOST_COLUMNS + 1]
+            Column(column["title"], [broken(row[at]) for row in rows], at == 0 or at in block["text_columns"])
+            for at, column in enumerate(block["columns"])
         ]
 
 
@@ -213,25 +186,25 @@ def _in_two(cell: Record) -> str:
     return "\n".join(line.replace(", ", ",\n") if line[:1] == "[" else line for line in cell_lines(cell))
 
 
-def _divided(columns: list[Column], width: int, plain: bool) -> list[list[Column]]:
+def _divided(columns: list[Column], width: int) -> list[list[Column]]:
     """Divide columns over tables that fit the width, each with the first column."""
     head, *others = columns
     parts: list[list[Column]] = [[head]]
     for column in others:
-        if len(parts[-1]) > 1 and _space([*parts[-1], column], plain) > width:
+        if len(parts[-1]) > 1 and _space([*parts[-1], column]) > width:
             parts.append([head])
         parts[-1].append(column)
     return parts
 
 
-def _space(columns: Sequence[Column], plain: bool) -> int:
-    return sum(column.least for column in columns) + (2 * len(columns) if plain else 3 * len(columns) + 1)
+def _space(columns: Sequence[Column]) -> int:
+    return sum(column.least for column in columns) + 2 * len(columns)
 
 
-def _table(columns: list[Column], width: int, plain: bool) -> Table:
+def _table(columns: list[Column], width: int) -> Table:
     """Draw columns: each has what it needs at least, and words have what is left before titles do."""
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0)) if plain else Table()
-    left = max(0, width - _space(columns, plain))
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    left = max(0, width - _space(columns))
     widths = [column.least for column in columns]
     for at in (at for at, column in enumerate(columns) if column.words):
         more = min(left, columns[at].natural - widths[at])

@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from levelhead.metrics.names import METRICS, RATE_TITLES
-from levelhead.report.definitions import DEFINITIONS
 from levelhead.report.sentences import Words
 from levelhead.report.text import short
 
+UNDEFINED = (
+    "undefined",
+    "A figure that these rows cannot give, for example a rate with denominator 0; never shown as 0.",
+)
+CAUTION = (
+    "These are findings about these rows and groups. A smaller measured gap here does not make a model fair or lawful, "
+    "and no tool can."
+)
 FIGURES: Mapping[str, tuple[str, str]] = {
     "selection_rate": ("Selection rate", "Share of a group’s rows with the positive or favourable prediction."),
     "true_positive_rate": ("True positive rate", "The same share among rows whose label is the positive class."),
@@ -109,7 +116,7 @@ def _plain(name: str) -> str:
 
 def definition_of(figure: str) -> str:
     """Return what a figure is; empty for one of the user's own."""
-    return FIGURES.get(figure, DEFINITIONS.get(figure, ("", "")))[1]
+    return METRICS[figure].definition if figure in METRICS else FIGURES.get(figure, ("", ""))[1]
 
 
 def question(figure: str, words: Words) -> tuple[str, str]:

@@ -8,7 +8,7 @@ groups (Bonferroni), because the two are picked after the fact.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,12 +17,11 @@ import pandas as pd
 
 from levelhead.metrics.between import difference_of, normal_quantile, proportion_ends, ratio_of, shared, wilson
 from levelhead.metrics.names import group_name
-from levelhead.types import ConfigError, Estimate, listed, quoted
+from levelhead.types import Estimate
 
 if TYPE_CHECKING:
     from levelhead.report.result import Report
 
-BETWEEN, OVERALL = "between_groups", "to_overall"
 COLUMNS = ("attribute", "figure", "value", "low", "high", "highest", "lowest", "n", "reason")
 PAIRS = ("attribute", "first", "second", "figure", "value", "low", "high", "n", "reason")
 
@@ -102,19 +101,8 @@ def pairs(report: Report) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(PAIRS))
 
 
-def difference(report: Report, method: str = BETWEEN) -> pd.DataFrame:
-    """Return the largest difference of each figure, by attribute and figure."""
-    return _compared(report, method, ratio=False)
-
-
-def ratio(report: Report, method: str = BETWEEN) -> pd.DataFrame:
-    """Return the smallest ratio of each figure, by attribute and figure."""
-    return _compared(report, method, ratio=True)
-
-
-def _compared(report: Report, method: str, *, ratio: bool) -> pd.DataFrame:
-    if method not in (BETWEEN, OVERALL):
-        raise ConfigError(f"method={quoted(method)} is unknown. Known: {listed((BETWEEN, OVERALL))}.")
+def compared(report: Report, *, ratio: bool) -> pd.DataFrame:
+    """Return the largest difference of each figure, or the smallest ratio, by attribute and figure."""
     groups: dict[tuple[str, str], dict[str, Estimate]] = {}
     left_out = set()
     for attribute, group, figure, one in report.figures():
@@ -130,9 +118,8 @@ def _compared(report: Report, method: str, *, ratio: bool) -> pd.DataFrame:
     rows = []
     for (attribute, figure), every in groups.items():
         kept = {name: one for name, one in every.items() if one.defined and (attribute, figure, name) not in left_out}
-        known = None if ratio or method == OVERALL else report.gap_of(attribute, figure)
-        find = _between if method == BETWEEN else _to_overall
-        found, high, low = find(kept, every, report, ratio=ratio)
+        known = None if ratio else report.gap_of(attribute, figure)
+        found, high, low = _between(kept, every, report.level, ratio=ratio)
         if known is not None and found.defined:  # one interval for one gap
             found = replace(found, low=known.low, high=known.high)
         rows.append((attribute, figure, found.value, found.low, found.high, high, low, found.n, found.reason))
@@ -140,13 +127,14 @@ def _compared(report: Report, method: str, *, ratio: bool) -> pd.DataFrame:
 
 
 def _between(
-    kept: Mapping[str, Estimate], every: Mapping[str, Estimate], report: Report, *, ratio: bool
+    kept: Mapping[str, Estimate], every: Mapping[str, Estimate], level: float, *, ratio: bool
 ) -> tuple[Estimate, str | None, str | None]:
     if len(kept) < 2:
-        return Estimate.undefined("fewer than two groups are compared", _rows(every.values())), None, None
+        rows = sum(one.n for one in every.values())
+        return Estimate.undefined("fewer than two groups are compared", rows), None, None
     names = sorted(kept, key=lambda name: kept[name].value)
-    level = shared(_level(report), math.comb(len(kept), 2))
-    high, low = (_at(kept[name], _level(report), level) for name in (names[-1], names[0]))
+    wanted = shared(level, math.comb(len(kept), 2))
+    high, low = (_at(kept[name], level, wanted) for name in (names[-1], names[0]))
     if ratio:
         if min(one.low for one in kept.values()) < 0:
             why = "it can lie below 0, where a ratio says nothing"
@@ -155,40 +143,6 @@ def _between(
         return found.within(0.0, 1.0), names[-1], names[0]
     found = difference_of(high, low)
     return found.within(0.0, math.inf), names[-1], names[0]
-
-
-def _to_overall(
-    kept: Mapping[str, Estimate], every: Mapping[str, Estimate], report: Report, *, ratio: bool
-) -> tuple[Estimate, str | None, str | None]:
-    """Compare with all rows; as they hold the group itself, the interval is that to the other rows, scaled."""
-    n = _rows(every.values())
-    plain = all(one.defined and _is_proportion(one, _level(report)) for one in every.values() if one.n)
-    if not kept or not plain:
-        return Estimate.undefined("its value over all rows does not follow from the groups", n), None, None
-    if any(one.n == n for one in kept.values()):  # a group that is all rows differs from them by nothing
-        return Estimate.undefined("fewer than two groups are compared", n), None, None
-    hits = {name: one.value * one.n if one.n else 0.0 for name, one in every.items()}
-    overall, level = sum(hits.values()) / n, shared(_level(report), len(kept))
-    found = {}
-    for name, one in kept.items():
-        of_rest, rest = sum(hits.values()) - hits[name], n - one.n
-        if ratio:
-            value = min(one.value, overall) / max(one.value, overall) if max(one.value, overall) > 0 else math.nan
-            found[name] = Estimate(value, math.nan, math.nan, n, "a ratio to all rows has no interval here")
-        else:
-            other = Estimate(of_rest / rest, *_ends(of_rest, rest, level), rest)
-            apart = difference_of(_at(one, _level(report), level), other)
-            ends = sorted((abs(apart.low), abs(apart.high)))
-            ends[0] = ends[0] if apart.excludes_zero else 0.0
-            scale = rest / n
-            found[name] = Estimate(abs(one.value - overall), scale * ends[0], scale * ends[1], n)
-    name = (min if ratio else max)(found, key=lambda one: found[one].value)
-    above = kept[name].value >= overall
-    return found[name], name if above else None, None if above else name
-
-
-def _rows(figures: Iterable[Estimate]) -> int:
-    return sum(one.n for one in figures)
 
 
 def _is_proportion(one: Estimate, level: float) -> bool:
@@ -214,7 +168,3 @@ def _at(one: Estimate, level: float, wanted: float) -> Estimate:
     return replace(
         one, low=one.value - longer * (one.value - one.low), high=one.value + longer * (one.high - one.value)
     )
-
-
-def _level(report: Report) -> float:
-    return getattr(report, "level", 0.95)

@@ -21,9 +21,6 @@ COLUMNS = {
 }
 """Title and digits. "memory" is the GPU's where there is one, otherwise the process's."""
 
-PAGE_ONLY = ("samples_per_second", "steps", "parameters")
-"""Columns that a terminal of 80 columns has no room for."""
-
 GPU_MEMORY = "peak_gpu_memory_mib"
 
 
@@ -54,9 +51,7 @@ def _hardware(environment: dict[str, Any]) -> str:
     return f"device {device}, CPU {cpu}, threads {threads}"
 
 
-def cost_table(
-    costs: dict[str, dict[str, Any]], *, head: str = "Variant", caption: str = "", where: str = blocks.PAGE
-) -> Record:
+def cost_table(costs: dict[str, dict[str, Any]], *, head: str = "Variant", caption: str = "") -> Record:
     """Return the table of ``costs``, what :func:`mean_cost` gave by the rows' names.
 
     What was not measured says so, and the notes below say why.
@@ -67,8 +62,6 @@ def cost_table(
         [head, *(title for title, _ in COLUMNS.values())],
         rows,
         notes=_notes(costs),
-        page_columns=[at for at, key in enumerate(COLUMNS, start=1) if key in PAGE_ONLY],
-        where=where,
     )
 
 

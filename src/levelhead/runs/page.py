@@ -68,7 +68,7 @@ def _run_page(folder: Path, split: str) -> Record:
         "about": {"run": f"{name} on {config['data']['name']}, seed {config.get('seed')}, {split} split"},
     }
     own = [_cost(folder, name), _settings(config, metrics), _history(metrics)]
-    return one_page(record, more=[("The run: cost and settings", [blocks.section(own)])]) | {"kind": "Run"}
+    return one_page(record, more=[("The run: cost and settings", own)]) | {"kind": "Run"}
 
 
 def _cost(folder: Path, name: str) -> Record:
