@@ -15,7 +15,6 @@ LABEL = np.arange(ROWS) % 2
 PREDICTION = np.where(np.arange(ROWS) % 7 == 0, 1 - LABEL, LABEL)
 SEX = np.where(np.arange(ROWS) % 3 == 0, "women", "men")
 SCORE = np.clip(0.2 + 0.5 * LABEL + 0.2 * np.sin(np.arange(ROWS)), 0.01, 0.99)
-WEIGHT = 1.0 + np.arange(ROWS) % 4
 AGE = 20.0 + np.arange(ROWS) % 50
 BIG = 2**53
 
@@ -228,10 +227,3 @@ def test_numpy_numbers_and_whole_floats_are_options():
         min_count=5.0, intersect=np.bool_(False),
     )  # fmt: skip
     assert found.to_dict() == expected.to_dict()
-
-
-def test_arrays_of_the_other_byte_order_are_what_they_hold() -> None:
-    label, group = np.arange(80) % 2, np.arange(80) % 3
-    plain = lh.audit(label, label, sensitive_features=group, replicates=100).to_dict()
-    swapped = lh.audit(label.astype(">i4"), label.astype(">i8"), sensitive_features=group.astype(">i2"), replicates=100)
-    assert swapped.to_dict() == plain

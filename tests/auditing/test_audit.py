@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -46,18 +45,6 @@ def test_the_command_reads_files_and_writes_json_and_html(folder_of_its_own: Non
     assert "<script" not in page
     assert "http" not in page.replace("http-equiv", "")
     assert f"{100 * value['metrics']['accuracy']['value']:.1f}" in page
-
-
-def test_text_labels_several_groups_and_crossing() -> None:
-    data = frame()
-    words = data[["y", "yhat"]].replace({0: "normal", 1: "toxic"})
-    options: dict[str, Any] = {"positive": "normal", "intersect": True}
-    result = audit(words["y"], words["yhat"], sensitive_features=data[["sex", "race"]], **options)
-    assert list(result.by_attribute) == ["sex", "race", ("sex", "race")]
-    assert list(result.by_attribute["sex", "race"].groups) == [(sex, race) for sex in "fm" for race in "xyz"]
-    assert list(result.to_dict()["by_attribute"]) == ["sex", "race", "sex & race"]
-    numbers = audit(1 - data["y"], 1 - data["yhat"], sensitive_features=data["sex"])
-    assert result.metrics["equal_opportunity"].value == pytest.approx(numbers.metrics["equal_opportunity"].value)
 
 
 # ------------------------------------------------------------------------------------------------ bad input

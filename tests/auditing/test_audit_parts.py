@@ -222,13 +222,6 @@ def test_what_cannot_be_asked_is_said_before_anything_is_read(part: str, more: d
         lh.audit(table["y"], table["answer"], sensitive_features=table[["sex"]], parts=[part], **more)
 
 
-def test_a_part_of_a_user_is_known_beside_ours() -> None:
-    assert list(PARTS)[-1] == "errors"
-    assert (PARTS.source("errors"), PARTS.source("scores")) == (__name__, "levelhead")
-    assert PARTS.offers("errors")
-    assert not PARTS.is_own("errors")
-
-
 def cells(table: pd.DataFrame) -> pd.DataFrame:
     """A frequency table of the same rows, and one row that nobody has."""
     found = table.value_counts(sort=False).rename("n").reset_index()

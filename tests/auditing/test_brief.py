@@ -78,13 +78,6 @@ def test_the_favourable_outcome_is_in_sentences_errors_page_and_json() -> None:
     assert found == {"women": ["50.0", "50.0"], "men": ["0.0", "100.0"]}
 
 
-def test_what_an_option_asked_for_is_among_the_first_sentences() -> None:
-    label, predicted, by = rows(groups=3, columns=1)
-    month = np.random.default_rng(1).choice(["2025-01", "2025-02", "2025-03"], 900)
-    options: dict[str, Any] = {"sensitive_features": by, "favourable": "yes", "time": month}
-    assert "over 3 periods" in " ".join(screen(lh.audit(label, predicted, replicates=100, **options))[:5])
-
-
 def test_the_decision_of_a_score_has_a_name_of_its_own() -> None:
     options: dict[str, Any] = {"positive": "repaid", "threshold": 0.6, "favourable": "approved", **LOANS}
     result = lh.audit(REPAID, scores=SCORES, **options)
@@ -92,10 +85,3 @@ def test_the_decision_of_a_score_has_a_name_of_its_own() -> None:
     assert "label = repaid, 50.0% of women and 100.0% of men are “approved”" in text
     assert (record["favourable"], record["words"]["favourable"]) == ("approved", "repaid")
     assert record["rates"]["sex"]["outcome"]["outcome"] == "approved"
-
-
-def test_a_page_says_no_gap_twice() -> None:
-    label, predicted, by = rows(groups=3, columns=1)
-    result = lh.audit(label, predicted, sensitive_features=by, favourable="yes", replicates=100)
-    page, parity = result.to_html(), result.metrics["demographic_parity"]
-    assert page.count(f"<small>{100 * parity.low:.1f}–{100 * parity.high:.1f}</small>") == 1

@@ -13,7 +13,6 @@ from scipy import special, stats
 import levelhead as lh
 from command_line import evaluated_run, run, said
 from levelhead.auditing.paired_answer import PairedAttribute, paired_leads
-from levelhead.auditing.postprocess_audit import postprocess
 from levelhead.metrics.paired import paired_interval
 
 
@@ -315,19 +314,6 @@ def test_an_id_column_that_repeats_is_named(name: str, records: int, told: bool,
         tmp_path / "p.parquet", label="y", prediction="yhat", groups=["sex"], cluster="department_id"
     ).warnings
     assert not [one for one in with_it if "--cluster" in one]
-
-
-def test_what_takes_no_clusters_is_told_another_way_out(tmp_path: Path) -> None:
-    """The advice must not be a command that is refused."""
-    frame = made(records=3).assign(p=lambda rows: (rows.index * 7919 % len(rows)) / len(rows))
-    frame.rename(columns={"person": "person_id"}).to_csv(tmp_path / "p.csv", index=False)
-    costs = {"false_positive": 1, "false_negative": 2}
-    priced = lh.audit_table(tmp_path / "p.csv", label="y", prediction="yhat", groups=["sex"], costs=costs).warnings
-    (told,) = [one for one in priced if "belong to one person" in one]
-    assert told.endswith("keep one row of each person_id.")
-    rule = postprocess(tmp_path / "p.csv", score="p", groups=["sex"], label="y").warnings
-    assert [one for one in rule if one.endswith("too narrow: add --cluster person_id.")]
-    assert not postprocess(tmp_path / "p.csv", score="p", groups=["sex"]).warnings  # nothing is measured
 
 
 def test_what_takes_no_clusters_of_a_run_is_told_where_they_come_from(

@@ -92,17 +92,6 @@ def test_levels_with_too_few_rows_or_none_are_named() -> None:
     assert {"attribute": "sex", "level": "art", "group": "f", "rows": 3} in result.more["control"]["cells"]
 
 
-def test_crossings_and_ranges_have_levels_too() -> None:
-    chance = np.random.default_rng(3)
-    frame = pd.DataFrame({name: chance.choice(list("ab"), 800) for name in ("sex", "race", "dep")})
-    frame["age"], options = chance.integers(20, 60, 800), {"intersect": True, "bins": ["age=40"], "min_count": 5}
-    groups, levels = frame[["sex", "race"]], frame[["dep", "age"]]
-    label, predicted = chance.integers(0, 2, (2, 800))
-    result = lh.audit(label, predicted, sensitive_features=groups, control_features=levels, **options)
-    assert {pair["attribute"] for pair in result.more["control"]["pairs"]} == {"sex", "race", "sex & race"}
-    assert render(one_page(result.to_dict()))
-
-
 def test_a_reference_stands_second_and_missing_groups_are_left_out() -> None:
     frame = reversed_gap()
     frame.loc[::50, "sex"] = None

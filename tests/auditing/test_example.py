@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from command_line import run, said
+from command_line import run
 from levelhead import audit_table
 from levelhead.auditing.example import EXAMPLE, GROUP, LABEL, PREDICTION
 from levelhead.data.portraits import GROUP_NAMES
@@ -40,14 +40,6 @@ def test_further_options_hold_for_the_example_too(capsys: pytest.CaptureFixture[
         figures == audit_table(EXAMPLE, label=LABEL, prediction=PREDICTION, groups=[GROUP], positive="dark").to_dict()
     )
     assert "example.csv" in (tmp_path / "a.html").read_text()
-
-
-def test_an_output_never_replaces_the_example(capsys: pytest.CaptureFixture[str]) -> None:
-    before = EXAMPLE.read_bytes()
-    assert run("audit", "--example", "--json", EXAMPLE) == 2
-    assert "is an input" in said(capsys)
-    assert EXAMPLE.read_bytes() == before
-    assert "levelhead audit --example" in "\n".join(shown(capsys, "--help"))
 
 
 def test_the_example_is_audited_and_scores_are_explained_without_torch() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -109,12 +108,6 @@ def test_the_lowest_ratio_of_all_columns_stands_first_on_screen_and_page() -> No
     assert lh.audit(frame["y"], frame["p"], **options).page()["finding"].startswith("Among rows with y = 0, ")
 
 
-def test_a_ratio_that_is_not_decided_is_called_so() -> None:
-    group, predicted = ["a"] * 1000 + ["b"] * 1000, [1, 0] * 500 + [1, 0] * 490 + [0] * 20
-    found = lh.audit(predicted, predicted, sensitive_features=group, favourable=1, replicates=100)
-    assert found.page()["finding"].endswith(", inconclusive, not below four fifths.")
-
-
 @pytest.mark.parametrize("intersect", [False, True])
 def test_groups_of_shown_sentences_stand_in_the_table_and_a_pipe_has_all(
     intersect: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -165,34 +158,6 @@ def test_a_gap_of_an_own_metric_can_be_gated_and_a_difference_of_selection_rates
     names = set(decisions.to_frame()["figure"])
     assert "selection_rate_difference" in names
     assert "difference" not in names
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        "--score score --top 10%",
-        "--numbers --label y --prediction score",
-        "--label y --score score --threshold 0.6",
-    ],
-)
-def test_pages_have_the_files_and_room_for_a_decision(words: str, folder_of_its_own: None) -> None:
-    frame = drawn(sex={"f": (0.0, -0.1), "m": (0.0, 0.0)})[0].head(1000)
-    frame.assign(score=np.random.default_rng(0).random(1000)).to_csv("p.csv", index=False)
-    assert run("audit", "p.csv", "--group", "sex", *words.split(), "--html", "page.html") == 0
-    text = Path("page.html").read_text()
-    assert hashlib.sha256(Path("p.csv").read_bytes()).hexdigest() in text
-    assert "Decision and reasons" in text
-    if "0.6" in words:
-        assert "Scores are read as probabilities; threshold 0.6" in text
-
-
-def test_weights_of_decisions_say_how(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    decided(REVERSED).assign(weight=1.5, copy=lambda rows: rows["hired"]).to_csv(tmp_path / "p.csv", index=False)
-    words = ("audit", tmp_path / "p.csv", "--prediction", "hired", "--group", "sex", "--favourable", "1")
-    assert run(*words, "--weight", "weight") == 2
-    assert "--label takes a copy of the decisions." in " ".join(capsys.readouterr().err.replace("│", "").split())
-    assert run(*words, "--label", "copy", "--weight", "weight") == 0
-    assert capsys.readouterr().out.startswith("By sex, the favourable outcome")
 
 
 def test_rates_of_the_favourable_outcome_are_the_same_whichever_class_is_positive() -> None:

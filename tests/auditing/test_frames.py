@@ -6,7 +6,6 @@ import pyarrow
 import pytest
 
 import levelhead as lh
-from as_tables import audit_unrecorded, explain_columns
 from levelhead.report.result import COLUMNS
 
 ROWS = 200
@@ -109,29 +108,6 @@ def test_a_frame_has_a_row_for_each_figure():
     assert of_groups.loc[("sex", "men", "right"), "value"] == own.value
 
 
-def test_frames_of_other_audits():
-    undefined = lh.audit(LABEL, PREDICTION, sensitive_features=["a"] * ROWS).to_frame()
-    undefined = undefined[undefined["reason"].notna()]
-    assert len(undefined)
-    assert undefined["value"].isna().all()
-    numbers = lh.audit(LABEL * 1.0, PREDICTION * 1.0, sensitive_features=SEX, numbers=True).to_frame()
-    names = {"mean_prediction", "mean_error", "mean_absolute_error"}
-    assert set(numbers["figure"]) == names | {f"{name}_difference" for name in names} | {"explained_variance"}
-    assert len(numbers) == 13
-    bounds = audit_unrecorded(LABEL, PREDICTION, shares={"women": 0.5})
-    assert bounds.to_frame()["value"].isna().all()  # bounds, and no estimate
-    assert set(bounds.to_frame()["figure"]) == set(bounds.gaps) | {f"{gap}_bounds" for gap in bounds.gaps}
-    assert bounds.to_frame()["group"].str.contains(" minus ").all()
-
-
-def test_a_notebook_shows_the_tables():
-    shown = lh.audit(LABEL, PREDICTION, sensitive_features={"<script>": SEX})._repr_html_()
-    assert shown.startswith("<pre")
-    assert "Demographic parity" in shown
-    assert "<script>" not in shown
-    assert "Mean error" in lh.audit(LABEL * 1.0, PREDICTION * 2.0, sensitive_features=SEX, numbers=True)._repr_html_()
-
-
 def drawn_table(rows, seed):
     rng = np.random.default_rng(seed)
     groups = rng.choice(list("abcde")[: 2 + seed % 4], rows)
@@ -210,17 +186,3 @@ def test_pairs_of_every_part_are_in_frames():
     means = numbers.by_group.loc["sex"].mean_error
     assert numbers.difference().loc[("sex", "mean_error"), "value"] == pytest.approx(abs(means["men"] - means["women"]))
     assert "below 0" in numbers.ratio().loc[("sex", "mean_error"), "reason"]
-
-
-def test_explanations_and_audits_without_groups_are_framed():
-    score = np.where(PREDICTION == 1, 0.8, 0.3)
-    explained = explain_columns(LABEL, score, sensitive_features={"sex": SEX}, replicates=100)
-    frame = explained.to_frame().set_index(["attribute", "group", "figure"])
-    assert list(explained.to_frame().columns) == list(COLUMNS)
-    assert frame.loc[("sex", "women", "area"), "value"] == explained.groups["women"].area.value
-    assert frame.loc[("sex", "men and women", "measured"), "high"] == explained.pairs[0].measured.high
-    assert len(frame) == 2 * 4 + 5
-    bounds = audit_unrecorded(LABEL, PREDICTION, shares={"$w$<b>\x1b": 0.5})
-    assert bounds._repr_html_().startswith("<pre")
-    assert explained._repr_html_().startswith("<pre")
-    assert list(explained.by_group.columns) == ["base_rate", "area", "true_positive_rate", "false_positive_rate"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import subprocess
 import sys
 import time
@@ -230,15 +229,6 @@ def test_rounded_scores_percentages_and_ids_are_told_from_classes(tmp_path: Path
     assert "hold 9 numbers that no label is, such as " in said
     said = refused(table(yhat=np.arange(ROWS) % 101), ["g"], suffix, tmp_path)
     assert "99 different predictions are none of the 2 labels" in said
-
-
-def test_scores_are_refused_before_memory_is_taken() -> None:
-    """The count table of 100,000 scores would have 10 billion cells for each group."""
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    label = np.arange(100_000) % 2
-    with pytest.raises(DataError, match="score"):
-        audit(label, scores(100_000), sensitive_features=label)
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000
 
 
 @pytest.mark.parametrize("make", [np.float32, str, object])

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
-import pickle
 from datetime import date, datetime
 from pathlib import Path
 
@@ -16,7 +14,6 @@ import levelhead as lh
 from command_line import run
 from levelhead.cli.report import page_of
 from levelhead.report.gate import Condition, check
-from levelhead.report.wide import GapSlope, Pair
 from levelhead.tables.periods import as_periods, ordered, places_of
 from levelhead.types import ConfigError
 
@@ -253,22 +250,6 @@ def test_a_limit_on_a_slope_asks_whether_the_gap_grows_whichever_group_is_ahead(
     found = audit(table(drift=drift), reference=reference)
     asked = ("selection_rate_slope.low > 0.5%", "selection_rate_slope.high < 0", "selection_rate_slope < -2%")
     assert [check(found, [Condition.parse(one)]).answer for one in asked] == ["yes" if growing else "no", "no", "no"]
-
-
-@pytest.mark.parametrize(
-    ("line", "first", "value"),
-    [((0.0, -0.2), "m", 0.02), ((-0.2, 0.01), "m", -0.02), ((0.2, -0.01), "f", -0.02), ((-0.1, 0.2), "f", 0.02)],
-)
-def test_a_gap_grows_where_the_fitted_line_ends_farther_from_0(
-    line: tuple[float, float], first: str, value: float
-) -> None:
-    slope = math.copysign(0.02, line[1] - line[0])
-    name = pickle.loads(pickle.dumps(GapSlope("selection_rate_slope", line)))
-    pair, change = name.of_gap(Pair("f", "m"), lh.Estimate(slope, slope - 0.01, slope + 0.03, 100))
-    assert (pair.first, change.value) == (first, pytest.approx(value))
-    assert (change.low, change.high) == pytest.approx(
-        (value - 0.01, value + 0.03) if first == "f" else (value - 0.03, value + 0.01)
-    )
 
 
 @pytest.mark.parametrize("small", [0, 4])

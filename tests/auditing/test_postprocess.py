@@ -170,18 +170,6 @@ def test_flips_that_cost_nothing_go_from_the_threshold_on() -> None:
     assert [len(parts) for parts in rule.cutoffs().values()] == [1, 1]
 
 
-def test_equalized_odds_is_one_program_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small tables took up to 3,000 programs and ten seconds."""
-    programs = []
-    solve = optimize.linprog
-    monkeypatch.setattr(optimize, "linprog", lambda *args, **options: programs.append(1) or solve(*args, **options))
-    rows = made(1000)
-    choose_rule(
-        rows["p"].to_numpy(), rows["g"].to_numpy(), rows["y"] == 1, metric="equalized_odds", delta=0.01, threshold=0.5
-    )
-    assert len(programs) == 10
-
-
 @pytest.mark.parametrize("metric", METRICS)
 def test_the_gap_falls_on_rows_that_were_not_used(tmp_path: Path, metric: str) -> None:
     found = ruled(tmp_path, made(8000), metric=metric, delta=0.02)
@@ -203,25 +191,6 @@ def test_probabilities_that_are_off_in_one_group_are_calibrated_first(tmp_path: 
     group, label = rows["g"][6000:].to_numpy(), rows["y"][6000:].to_numpy() == 1
     assert measured_gap(found.decisions, label, group, "equal_opportunity") < 0.07
     assert (found.saved.rows, found.measured_on) == (6000, 6000)
-
-
-@pytest.mark.parametrize(("bar_from", "shown"), [(900, False), (100, True)])
-def test_many_rows_have_a_progress_bar(
-    bar_from: int, shown: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    made(1000).to_csv(tmp_path / "p.csv", index=False)
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setattr("levelhead.auditing.bias_rule.SHOW_PROGRESS_FROM", bar_from)
-    assert run("postprocess", tmp_path / "p.csv", *COLUMNS, "--metric", "demographic_parity") == 0
-    assert ("Trying bounds" in capsys.readouterr().err) == shown
-
-
-def test_a_bound_of_almost_nothing_ends_at_once() -> None:
-    rows, began = made(600), time.process_time()
-    choose_rule(
-        rows["p"].to_numpy(), rows["g"].to_numpy(), rows["y"] == 1, metric="equalized_odds", delta=1e-320, threshold=0.5
-    )
-    assert time.process_time() - began < 10
 
 
 def test_a_rule_is_fitted_on_any_table(tmp_path: Path) -> None:

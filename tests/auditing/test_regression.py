@@ -8,9 +8,8 @@ import pytest
 from scipy import stats
 
 import levelhead as lh
-from command_line import run, written
+from command_line import written
 from levelhead.auditing.regression import QUANTITIES, regression_leads
-from levelhead.storage import read_json
 
 
 def rows(count=300, seed=0):
@@ -186,28 +185,6 @@ def test_why_no_errors_are_compared_is_said(groups, options, said):
     assert said in result.to_html()
 
 
-def test_hostile_names():
-    label, prediction, _ = rows(40)
-    result = audited(label, prediction, {"a\x1b]8;;": ["<script>\x1b[2J", "[/red]"] * 20}, about={"title": "<i>"})
-    assert "\x1b" not in result.text(all=True)
-    assert "<script>" not in result.to_html()
-    assert "<i>" not in result.to_html()
-
-
-def test_the_command(tmp_path):
-    label, prediction, sex = rows(200)
-    frame = pd.DataFrame({"price": label, "guess": prediction, "sex": sex, "age": np.arange(200) % 60})
-    frame.to_csv(tmp_path / "prices.csv", index=False)
-    page, figures, again = tmp_path / "page.html", tmp_path / "figures.json", tmp_path / "again.html"
-    columns = ("--label", "price", "--prediction", "guess", "--group", "sex", "--numbers", "--along", "age")
-    assert run("audit", tmp_path / "prices.csv", *columns, "--html", page, "--json", figures) == 0
-    written = read_json(figures)
-    assert written["kind"] == "regression audit"
-    assert written["sentences"][0] in page.read_text()
-    assert run("report", figures, "--html", again) == 0
-    assert written["sentences"][0] in again.read_text()
-
-
 def test_rows_of_one_person_are_named_and_not_taken_together(tmp_path):
     label, prediction, sex = rows()
     frame = pd.DataFrame({"y": label, "p": prediction, "sex": sex, "user_id": np.arange(300) // 3})
@@ -234,9 +211,3 @@ def test_pairs_are_with_the_reference_alone_and_allow_for_fewer_comparisons() ->
     assert alone.difference.high - alone.difference.low < among.difference.high - among.difference.low
     assert small.pairs == []
     assert any("the reference group “f” is too small" in said for said in small.warnings)
-
-
-def test_groups_of_numbers_are_named_with_their_column_and_marked():
-    label, prediction, sex = rows()
-    page = audited(label, prediction, {"code": np.where(sex == "men", 1, 2)}).page()
-    assert [piece["text"][-6:] for piece in page["headline"] if piece["mark"]] == ["code 1", "code 2"]

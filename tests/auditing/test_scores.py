@@ -339,15 +339,3 @@ def test_many_groups_and_many_rows_stay_cheap() -> None:
     assert 10 <= len(part.pairs) <= 12
     assert part.area_gap.low <= part.area_gap.value <= part.area_gap.high
     assert part.curves == {}
-
-
-def test_hostile_names_of_groups_stay_names() -> None:
-    rows = made()
-    name = "<b>[bold]\u202e & 'x"
-    result = lh.audit(
-        rows["y"], scores=rows["p"], sensitive_features={"[red]": np.where(rows["sex"] == "f", name, "m")}
-    )
-    page = render(one_page(result.to_dict()))
-    assert "<b>[bold]" not in page
-    assert "\u202e" not in page
-    assert "\u202e" not in result.text(all=True)

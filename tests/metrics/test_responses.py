@@ -10,7 +10,6 @@ from scipy import stats
 from levelhead.metrics.responses import UNSURE, by_responses
 
 Array = NDArray[np.float64]
-CLOSE = 1e-6
 
 
 def noise(flip: float, groups: int = 2) -> Array:

@@ -146,22 +146,6 @@ def test_csv_as_people_have_it_is_read_by_every_audit_and_said(
             assert words in reading or (number > 4 and "commas in" in words), (number, reading)
 
 
-def test_the_commands_say_how_a_file_was_read_in_one_line_and_in_the_json(tmp_path: Path) -> None:
-    path = written(frame(), tmp_path / "p.csv", sep=";", decimal=",", encoding="utf-16")
-    sentence = "p.csv was read as UTF-16, by the mark at its beginning, fields separated by semicolons"
-    out = tmp_path / "out.json"
-    for words in (
-        ["audit", path, "--label", "y", "--score", "p", "--group", "größe"],
-        ["audit", path, "--label", "y", "--prediction", "yhat", "--group", "größe", "--against", path],
-        ["audit", path, "--label", "age", "--prediction", "p", "--group", "größe", "--numbers"],
-        ["indirect-audit", path, "--label", "y", "--prediction", "yhat", "--labelled-group", "größe"],
-        ["explain", path, "--label", "y", "--score", "p", "--group", "größe"],
-        ["postprocess", path, "--label", "y", "--score", "p", "--group", "größe"],
-    ):
-        assert printed(*words, "--json", out).count(sentence) == 1, words
-        assert json.loads(out.read_text())["reading"][0].startswith(sentence), words
-
-
 @pytest.mark.parametrize(
     ("line", "encoding"),
     [("sep=;\n", "utf-8"), ("sep=;\r\n", "utf-8-sig"), ('"sep=;"\n', "utf-16"), ("SEP=;\n", "utf-8")],
@@ -193,25 +177,10 @@ def test_a_joined_file_is_read_as_the_first_one_is(tmp_path: Path) -> None:
     assert found == whole
 
 
-def test_blanks_beside_decimal_commas(tmp_path: Path) -> None:
-    table = pd.DataFrame({"y": [f"{row},5" for row in range(60)], "p": [f" {row},25" for row in range(60)], "g": "a"})
-    path = written(table, tmp_path / "p.csv", sep=";")
-    found = audit_table(path, label="y", prediction="p", groups=["g"], numbers=True)
-    assert found.overall.mean_error.value == pytest.approx(-0.25)
-
-
 @pytest.mark.parametrize("name", ["p.CSV", "p.csv.GZ", "P.Tsv.gz"])
 def test_suffixes_are_read_in_any_case(tmp_path: Path, name: str) -> None:
     path = written(frame(60), tmp_path / name, sep="\t" if "Tsv" in name else ",")
     assert sum(sizes(path).values()) == 60
-
-
-def test_postprocess_says_what_it_does_with_rows_without_a_group(tmp_path: Path) -> None:
-    table = frame()
-    path = written(table.assign(größe=table["größe"].where(table.index % 3 > 0)), tmp_path / "p.csv")
-    said = "The rule treats rows without a group as a group of their own, “(missing)”."
-    assert said in postprocess(path, score="p", groups=["größe"], label="y").sentences()
-    assert said not in postprocess(written(table, path), score="p", groups=["größe"], label="y").sentences()
 
 
 @pytest.mark.parametrize(

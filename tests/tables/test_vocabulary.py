@@ -410,13 +410,3 @@ def test_class_labels_are_named_and_their_secret_label_is_no_class() -> None:
     with pytest.raises(ConfigError, match="position of one class"):
         audited(column["y"], column["q"], positive=1)
     assert audited(column["y"], column["q"], positive="1").positive == "1"
-
-
-@pytest.mark.parametrize("ignored", [-1, 255])
-def test_the_metrics_of_a_trainer_leave_out_what_they_are_told(ignored: int) -> None:
-    labels = np.random.default_rng(0).integers(0, 2, 80)
-    hidden = np.where(np.arange(80) % 5 == 3, ignored, labels)
-    evaluated = type("EvalPrediction", (), {"predictions": np.eye(2)[labels], "label_ids": hidden})
-    with pytest.raises(DataError, match=r"gap_metrics\(\.\.\., ignore_label=-1\)"):
-        lh.gap_metrics(GROUP[:80], labels=hidden)(evaluated)
-    assert lh.gap_metrics(GROUP[:80], labels=hidden, ignore_label=ignored)(evaluated)["accuracy"] == 1

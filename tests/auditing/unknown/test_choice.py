@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 from pathlib import Path
@@ -14,16 +13,11 @@ import pytest
 
 import levelhead as lh
 from as_tables import audit_unrecorded
-from command_line import run, written
+from command_line import written
 from levelhead.auditing.unknown import privacy
-from levelhead.auditing.unknown.answer import PERSONS, IndirectAudit, IndirectGap, IndirectPart
+from levelhead.auditing.unknown.answer import PERSONS, IndirectAudit
 from levelhead.auditing.unknown.known import NOTHING_KNOWN
 from levelhead.auditing.unknown.privacy import Response
-from levelhead.report import render
-from levelhead.report.one_page import one_page
-from levelhead.report.text import number
-from levelhead.storage import read_json
-from levelhead.terminal import Terminal
 
 
 def people(rows: int = 20_000, seed: int = 0) -> pd.DataFrame:
@@ -164,19 +158,6 @@ def test_three_proxies(table: pd.DataFrame) -> None:
     assert "it holds if within each group, proxy errors are independent of each other, of the label" in part.headline
 
 
-def test_no_number_is_cut_at_80_columns(table: pd.DataFrame) -> None:
-    """Rich cuts a cell that does not fit, and a cut number is another number."""
-    result = audit(table, proxies=table[["p1", "p2", "p3"]], replicates=300)
-    console = Terminal(file=io.StringIO(), width=80, color_system=None)
-    with console.capture() as capture:
-        console.print(result.table(all=True))
-    printed = capture.get()
-    assert "…" not in printed
-    for one in part_of(result).gaps:
-        ends = [one.bounds.reach_low, one.bounds.reach_high]
-        assert all(number(100 * value, signed=True) in printed for value in [*ends, *one.naive.values()])
-
-
 def test_randomised_answers(table: pd.DataFrame) -> None:
     reports = privacy.randomize(table["sex"].to_numpy(), 1.5, seed=1)
     part = part_of(audit(table, responses=reports, response=Response(epsilon=1.5)))
@@ -198,15 +179,6 @@ def test_noise_that_contradicts_the_answers_is_named(table: pd.DataFrame) -> Non
     part = part_of(audit(table, responses=rare, response=Response(epsilon=0.85)))
     assert "less than four standard errors above 0" in part.refused
     assert part.shares == {}
-
-
-def test_shares_bound_the_gap(table: pd.DataFrame) -> None:
-    part = part_of(audit(table, shares={"women": 0.4}))
-    bounds = part.gaps[0].bounds
-    assert part.gaps[0].groups == ("women", "not women")
-    assert bounds.low < 0.275 < bounds.high
-    assert part.gaps[0].estimate.refused
-    assert part.headline.startswith("The selection rate of women minus that of not women lies between ")
 
 
 def test_a_probability_alone_and_too_few_labelled_rows_say_what_would_help(table: pd.DataFrame) -> None:
@@ -280,23 +252,6 @@ def test_no_row_and_no_few_people_are_in_what_is_written(table: pd.DataFrame) ->
     assert longest(result.to_dict()) < 50  # no list has an entry a row
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        "--labelled-group known --proxy p_female",
-        "--proxy p1 --proxy p2 --proxy p3",
-        "--group p1 --randomized-response flip=0.2",
-        "--shares women=0.52",
-    ],
-)
-def test_the_commands(options: str, table: pd.DataFrame, folder_of_its_own: None) -> None:
-    table.head(4000).to_csv("people.csv", index=False)
-    command = ("indirect-audit", "people.csv", "--label", "y", "--prediction", "yhat", *options.split())
-    assert run(*command, "--json", "out.json", "--html", "out.html") == 0
-    assert "Assumptions of this answer" in Path("out.html").read_text(encoding="utf-8")
-    assert render(one_page(read_json(Path("out.json"))))
-
-
 @pytest.mark.parametrize("name", ["people.parquet", "people.csv"])
 def test_a_file_and_its_rows_say_the_same(tmp_path: Path, table: pd.DataFrame, name: str) -> None:
     written(table, tmp_path / name)
@@ -323,12 +278,3 @@ def test_ids_of_many_digits_stay_apart_as_decimals_too(tmp_path: Path, table: pd
             tmp_path / f"{name}.parquet", label="y", prediction="yhat", labelled_group="known", proxy=["tract"]
         )
         assert found.gaps == audit(ids, labelled=ids["known"], proxies={"tract": ids["tract"]}).gaps
-
-
-def test_a_gap_without_an_interval_is_not_decided() -> None:
-    gap = IndirectGap("demographic_parity", ("a", "b"), lh.Estimate(0.3, math.nan, math.nan, 100))
-    part = IndirectPart("labelled subset", "labels are a random sample", [gap], [])
-    assert "does not differ measurably between a and b: +30.0 points, no interval; " in part.headline
-    assert gap.to_dict()["absolute"] == {"value": 0.3, "low": None, "high": None, "n": 100}
-    (chart,) = IndirectAudit({"sex": part}, [], 100, "1").page()["chart"]
-    assert chart["panels"][0]["rows"][0]["low"] is None
