@@ -83,7 +83,8 @@ def test_a_recipe_has_a_name_or_a_path_and_data_root_and_seed_come_from_the_comm
 
 def test_data_sets_have_recipes() -> None:
     assert data_recipe("utkface64") == read_recipe(find_recipe("utkface64_erm_small"))
-    assert data_recipe("own:Lamps")["data"] == {"name": "own:Lamps"}
+    own, drawn = data_recipe("own:Lamps"), data_recipe("portraits")
+    assert own == drawn | {"data": {"name": "own:Lamps"}, "train": drawn["train"] | {"threads": 1}}
 
 
 def test_options_beside_a_preset_win_one_by_one() -> None:
