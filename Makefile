@@ -6,7 +6,7 @@ RUNTIME := .venv/.runtime
 INSTALLED := .venv/.installed
 PYTEST := -m pytest -n 2 --dist worksteal
 
-.PHONY: demo test test-long test-quick coverage fuzz check docs bench bench-quick mutants test-oldest dist release-check clean
+.PHONY: demo test test-long test-quick coverage fuzz check docs bench bench-quick test-oldest dist release-check clean
 
 demo: $(RUNTIME)  ## compare four methods where it is known why a gap arises; writes a page
 	$(BIN)/levelhead demo --out demo
@@ -44,11 +44,6 @@ bench: $(INSTALLED)  ## time, memory and coverage, all that needs no data, into 
 
 bench-quick: $(INSTALLED)  ## time and memory of a training step at smaller sizes (at most 10 minutes)
 	$(BIN)/python benchmarks/step.py --quick
-
-mutants: $(INSTALLED)  ## change the code in one place at a time, and list what no test notices (hours; outside CI)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[mutants]"
-	OMP_NUM_THREADS=1 $(BIN)/mutmut run
-	$(BIN)/python benchmarks/mutants.py
 
 docs: $(INSTALLED)  ## build the site of the pages in docs/; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-import pytest
-
 from levelhead.storage import read_json
 from scripts import load_script
 
@@ -65,27 +62,6 @@ def test_the_tasks_are_those_of_the_rule() -> None:
     assert not refitted & set(ladder.OWN)
 
 
-def test_accuracy_and_gap_of_counts() -> None:
-    # class 0: group 0 has 6 right and 2 wrong, group 1 has 3 and 1; class 1: 4 wrong and 4 right, 1 and 3.
-    accuracy, gap = ladder.figures(np.array([6.0, 2, 3, 1, 4, 4, 1, 3]))
-    assert accuracy == pytest.approx(16 / 24)
-    assert gap == pytest.approx((0 + 0.25) / 2)
-
-
-def test_the_budget_ends_the_way_to_another_layer() -> None:
-    rng = np.random.default_rng(0)
-    labels = np.arange(2000) % 2
-    features = rng.normal(size=(2000, 3))
-    features[:, 0] += 2 * labels
-    held = ladder.HeldOut(features, labels, np.array([[-1.0, 0, 0], [1.0, 0, 0]]), np.array([1.0, -1.0]))
-    other = (np.array([[0.0, -1, 0], [0.0, 1, 0]]), np.zeros(2))
-    part = ladder.within_budget(held, other)
-    before, after = (ladder.score(layer, features) > 0 for layer in ((held.weight, held.bias), part))
-    assert abs(part[0][1, 1]) > 0.05
-    assert (before == labels).mean() - (after == labels).mean() < 0.02
-    assert ladder.within_budget(held, (2 * held.weight, 2 * held.bias))[0] == pytest.approx(held.weight)
-
-
 def test_the_figures_on_texts_are_those_of_the_results() -> None:
     page = (ROOT / "results" / "ladder.md").read_text()
     names = {
@@ -104,42 +80,3 @@ def test_the_figures_on_texts_are_those_of_the_results() -> None:
             value, low, high = (100 * gap[end] for end in ("value", "low", "high"))
             assert f"{value:+.1f} [{low:+.1f}, {high:+.1f}]" in cell.replace("*", ""), (task, title)
             assert f"({100 * accuracy['value']:+.1f})" in cell, (task, title)
-
-
-def test_the_direction_that_tells_a_signal_is_found_inside_the_classes() -> None:
-    rng = np.random.default_rng(0)
-    labels = np.arange(4000) % 2
-    features = rng.normal(size=(4000, 4)) * np.array([1.0, 2, 3, 4])
-    signal = features[:, 2] / 3 + 5 * labels  # which the class tells as well
-    held = ladder.HeldOut(features, labels, np.zeros((2, 4)), np.zeros(2))
-    direction = ladder.telling(held, signal)[:, 0]
-    assert direction == pytest.approx([0, 0, 1 / 1.1, 0], abs=0.03)
-
-
-def test_a_gain_over_the_placebo_is_of_the_same_people() -> None:
-    gaps = np.array([-0.05, -0.06, -0.04, -0.05])
-    found = {
-        ("few-label, 50 rows", 3, True): [(gaps, gaps)],
-        (ladder.REMOVED_DIRECTION, 0, True): [(gaps, gaps + 0.03)],
-        ("noise on the score", 0, True): [(gaps, gaps)],
-    }
-    over = ladder.over_placebo("few-label, 50 rows", True, found)["over_placebo"]
-    assert over["placebo"] == ladder.REMOVED_DIRECTION
-    assert [over[end] for end in ("value", "low", "high")] == pytest.approx([-0.03] * 3)
-    assert ladder.over_placebo("noise on the score", True, found) == {}
-    assert ladder.over_placebo("few-label, 50 rows", False, found) == {}
-
-
-def test_an_area_is_turned_to_at_least_a_half() -> None:
-    groups = np.array([0, 0, 1, 1])
-    assert ladder._area(np.array([3.0, 2, 1, 0]), groups) == 1
-    assert ladder._area(np.array([0.0, 2, 1, 3]), groups) == pytest.approx(0.75)
-
-
-def test_fewer_people_bring_all_their_rows() -> None:
-    people = np.array([0, 0, 1, 1, 1, 2, 3, 3])
-    train = ladder.PeopleRows(np.arange(8.0)[:, None], np.zeros(8, int), people)
-    some = ladder.some_people(train, 2, np.random.default_rng(1))
-    assert len(np.unique(some.people)) == 2
-    assert 2 not in some.people, "one row tells nothing of what stays the same"
-    assert all((some.people == each).sum() == (people == each).sum() for each in np.unique(some.people))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -50,34 +49,6 @@ def test_along_the_score_is_the_group_where_the_score_uses_nothing_else_of_peopl
             assert means[1] == pytest.approx(means[0], abs=1e-12)
 
 
-def drawn_tasks(turned: bool) -> dict[str, Any]:
-    """Return what ``summary`` returns for ten tasks: one candidate orders the gains, in a known or the other way."""
-    names = (*sign.FIRST, *"abcdefg")
-    noise = dict(zip(names, (0.5, 0.1, 0.2, 0.3, 0.9, 0.1, 0.4, 0.8, 0.2, 0.6), strict=True))
-    gains = dict(zip(names, (-0.09, 0.03, -0.06, -0.08, -0.05, -0.03, -0.02, 0.01, 0.02, 0.04), strict=True))
-
-    def value(name: str) -> float:
-        return gains[name] if turned and name in "abcdefg" else -gains[name]
-
-    return {
-        name: {
-            "signs": {"ordered": value(name), "noise": noise[name]},
-            "over_placebo": {"identities": {"value": gain, "p_holm": 0.01}},
-        }
-        for name, gain in gains.items()
-    }
-
-
-@pytest.mark.parametrize("turned", [False, True])
-def test_a_candidate_holds_where_it_orders_the_seven_tasks_as_the_first_three(turned: bool) -> None:
-    ordered, noise = sign.verdicts(drawn_tasks(turned))
-    assert ordered["holds"] is not turned
-    assert ordered["correlation"] == pytest.approx(-1 if turned else 1)
-    assert ordered["p_holm"] == pytest.approx(1 if turned else 2 / 5040)
-    assert ordered["separates"]
-    assert not noise["holds"]
-
-
 @pytest.mark.parametrize("entry", shortcuts.VISIBLE)
 def test_marks_tell_the_label_of_the_stated_share_of_training_rows_and_of_no_test_row(entry: str) -> None:
     data = shortcuts.Marked(entry=entry, contradicting=0.2, visible=40, train_size=400, test_size=400)
@@ -116,9 +87,3 @@ def test_the_page_of_the_map_is_that_of_its_figures() -> None:
     assert all(one["value"] > 0 for one in decided), "a gap is decidedly smaller now: say so"
     lost = sorted(cell["minus ERM"]["JTT"]["accuracy"]["value"] for cell in cells.values())[:8]
     assert (round(-100 * lost[-1]), round(-100 * lost[0])) == (11, 29)
-
-
-def test_the_map_has_nine_cells_of_five_methods() -> None:
-    grid = shortcuts.map_of()
-    assert len(grid.rows) == 45
-    assert {row.split(": ")[1] for row in grid.rows} == set(shortcuts.METHODS)

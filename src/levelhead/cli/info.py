@@ -43,7 +43,7 @@ def _packages() -> list[str]:
         required = requires("levelhead") or ()
     except PackageNotFoundError:  # run from its source, without installation
         required = ["numpy", "pandas", "scipy", "torch", "transformers"]
-    ours = ("'test'", "'docs'", "'check'", "'dev'", "'release'", "'mutants'", "'coverage'")
+    ours = ("'test'", "'docs'", "'check'", "'dev'", "'release'", "'coverage'")
     named = [one for one in required if not one.endswith(ours)]
     plain = {one.partition(";")[0].strip().split(">")[0].split("[")[0] for one in named}
     return sorted(plain - {"levelhead"})
