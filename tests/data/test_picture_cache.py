@@ -186,31 +186,3 @@ def test_a_killed_process_leaves_nothing_half_read(cache: Path) -> None:
     assert sorted([counts.get(), counts.get()]) == [0, 6]  # two that wait do the work once
     assert [file.suffix for file in cache.iterdir()] == [".npy"]
     assert read().fingerprint == fingerprint(DECODED, LABELS)
-
-
-@pytest.mark.parametrize("another", [True, False])
-def test_the_folder_may_be_deleted_while_it_is_built(cache: Path, another: bool) -> None:
-    counts = PROCESSES.SimpleQueue()
-    readers = [start(0.1, counts, begun_at=2)]
-    assert readers[0][1].wait(60)
-    shutil.rmtree(cache)
-    if another:  # it takes the name that the first one's file had, and is half way when the first one has decoded all
-        readers.append(start(0.15, counts))
-    for process, _ in readers:
-        process.join(60)
-    assert [process.exitcode for process, _ in readers] == [0] * len(readers)
-    assert sum(counts.get() for _ in readers) == 12  # once in vain, and once more for all
-    assert [file.suffix for file in cache.iterdir()] == [".npy"]
-    assert read().fingerprint == fingerprint(DECODED, LABELS)
-
-
-def test_a_folder_that_is_deleted_each_time_is_an_error(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    decode = images._decode
-
-    def removing(*arguments: Any) -> Any:
-        shutil.rmtree(cache, ignore_errors=True)
-        return decode(*arguments)
-
-    monkeypatch.setattr(images, "_decode", removing)
-    with pytest.raises(DataError, match=r"removed or damaged each time it was made.*LEVELHEAD_CACHE=off"):
-        read()

@@ -58,7 +58,7 @@ def test_long_texts_are_cut_and_counted(caplog: pytest.LogCaptureFixture) -> Non
     inputs = tokenize(texts, word_tokenizer(WORDS), 5)
     assert inputs.lengths.tolist() == [5, 4, 5]
     (warning,) = [record.getMessage() for record in caplog.records if record.name == module.__name__]
-    assert warning == "pets: 1 of 3 texts are longer than 5 tokens and were cut."  # the first just fits
+    assert warning == "pets: 2 of 3 texts fill all 5 tokens; what is longer is cut."  # the first just fits
 
 
 def test_many_texts_are_tokenised_in_parts_that_fit_together(monkeypatch: pytest.MonkeyPatch) -> None:

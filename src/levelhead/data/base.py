@@ -7,7 +7,6 @@ by the evaluator, and by methods that declare ``uses_groups``.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import logging
 from abc import ABC, abstractmethod
@@ -20,6 +19,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from levelhead.data.text_files import say_once
 from levelhead.storage import data_home
 from levelhead.types import ConfigError, DataError, LevelheadError, quoted
 
@@ -304,18 +304,13 @@ def say_shared_people(whose: Iterable[tuple[str, str]], where: str, column: str)
     """Log, once, how many people are in more than one split, of the person and the split of every row."""
     times = Counter(person for person, _ in set(whose))
     if shared := sum(count > 1 for count in times.values()):
-        _say_shared(where, column, shared)
-
-
-@functools.lru_cache(maxsize=64)
-def _say_shared(where: str, column: str, shared: int) -> None:
-    logger.warning(
-        "%s: %d of the people in %r have rows in several splits, so the test rows are not all of new people. "
-        "levelhead compare --folds splits by person.",
-        where,
-        shared,
-        column,
-    )
+        say_once(
+            "%s: %d of the people in %r have rows in several splits, so the test rows are not all of new people. "
+            "levelhead compare --folds splits by person.",
+            where,
+            shared,
+            column,
+        )
 
 
 def refuse_one_class(labels: Tensor, class_names: tuple[str, ...], target: str, where: str) -> None:

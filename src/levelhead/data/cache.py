@@ -1,7 +1,6 @@
 """A cache of decoded pictures on disk: JPEG is read once, later runs map the pixels into memory.
 
-The folder is that of :mod:`levelhead.data.cache_folder`. It may be deleted at any time, also while a run builds it or
-reads from it.
+The folder is that of :mod:`levelhead.data.cache_folder`. It may be deleted whenever no run builds it.
 
 ::
 
@@ -27,13 +26,12 @@ import torch
 from PIL import features
 from torch import Tensor
 
-from levelhead.data.cache_folder import ADVICE, alone, cache_folder, check_space, is_at
+from levelhead.data.cache_folder import ADVICE, alone, cache_folder, check_space
 from levelhead.data.images import SHOW_PROGRESS_FROM, Encoded, ImageInputs, decode_each, decode_images
 from levelhead.terminal import tracked
 from levelhead.types import DataError
 
 FORMAT = 2  # raise it when the same bytes would become other pixels
-ATTEMPTS = 3  # to build a file whose folder is removed again and again
 
 
 def picture_inputs(encoded: Encoded, where: Callable[[int], str], image_size: int | None = None) -> ImageInputs:
@@ -53,14 +51,11 @@ def picture_inputs(encoded: Encoded, where: Callable[[int], str], image_size: in
         return ImageInputs(decode_images(encoded, where, image_size))
     file = folder / "pictures" / f"{_key(encoded, image_size)}.npy"
     mapped = _map(file, len(encoded))
-    for _ in range(ATTEMPTS):
-        if mapped is None:
-            _build(file, encoded, where, image_size)
-            mapped = _map(file, len(encoded))
     if mapped is None:
-        raise DataError(
-            f"The picture cache {file} was removed or damaged each time it was made. Try again, or {ADVICE}"
-        )
+        _build(file, encoded, where, image_size)
+        mapped = _map(file, len(encoded))
+    if mapped is None:
+        raise DataError(f"The picture cache {file} was removed or damaged while it was made. Try again, or {ADVICE}")
     return ImageInputs(mapped)
 
 
@@ -91,20 +86,14 @@ def _map(file: Path, count: int) -> Tensor | None:
 
 
 def _build(file: Path, encoded: Encoded, where: Callable[[int], str], image_size: int | None) -> None:
-    """Decode into ``file`` in one step, unless another process has done it while this one waited.
-
-    Nothing is there afterwards if the folder was removed meanwhile.
-    """
+    """Decode into ``file`` in one step, unless another process has done it while this one waited."""
     temporary = file.with_name(f".{file.name}.tmp")
     try:
         with alone(temporary, "Another process is decoding these pictures; waiting for it.") as handle:
             if _map(file, len(encoded)) is None:
                 _write(handle, file.parent, encoded, where, image_size)
-                if is_at(handle, temporary):  # after a removal, another process may be half way through its own
-                    temporary.replace(file)
-    except FileNotFoundError:
-        return  # the folder was removed; a picture that is missing is a DataError
-    except OSError as error:
+                temporary.replace(file)
+    except OSError as error:  # a picture that is missing is a DataError
         raise DataError(
             f"The picture cache cannot be written to {file.parent} ({error.strerror or error}): {ADVICE}"
         ) from None

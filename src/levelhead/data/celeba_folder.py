@@ -11,7 +11,8 @@ The two tables are also taken as csv (``image_id`` and the names in the first li
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -21,7 +22,6 @@ from levelhead.data.cache import picture_inputs
 from levelhead.data.celeba import CelebAAttributes, celeba_card
 from levelhead.data.images import PictureFiles, check_image_size
 from levelhead.data.table_set import Roles, Rows, Table
-from levelhead.data.text_files import read_columns, table_header
 from levelhead.types import DataError, quoted, refuse_duplicates, require_columns
 
 ATTRIBUTES, PARTITION, PICTURES = "list_attr_celeba", "list_eval_partition", "img_align_celeba"
@@ -37,34 +37,27 @@ class OwnersTable(Table):
     def header(self) -> list[str]:
         """Return the names of the attributes, and that of the file."""
         path, _ = self._path(ATTRIBUTES), self._path(PARTITION)
-        if path.suffix == ".csv":
-            return [FILE, *table_header(path)[1:]]
-        names = self._lines(path)[1].split()
+        names = next(self._lines(path))
         refuse_duplicates(names, names, str(path))
-        return [FILE, *names]
+        return names
 
     def read(self, columns: Sequence[str]) -> tuple[dict[str, list[str]], int]:
         """Return columns as texts, and the number of rows."""
-        header, path = self.header(), self._path(ATTRIBUTES)
+        header, path, splits = self.header(), self._path(ATTRIBUTES), self._path(PARTITION)
         require_columns(header, columns, str(path))
-        files = self._files()
-        found = {name: files if name == FILE else self._attribute(path, header.index(name), files) for name in columns}
-        return found, len(files)
-
-    def _attribute(self, path: Path, place: int, files: Sequence[str]) -> list[str]:
-        values = dict(self._pairs(path, place))
-        absent = [name for name in files if name not in values]
-        if absent:
-            raise DataError(f"{path} lacks {len(absent)} pictures of {PARTITION}, first {quoted(absent[0])}.")
-        return [values[name] for name in files]
-
-    def _files(self) -> list[str]:
-        path = self._path(PARTITION)
-        rows = self._pairs(path, 1)
-        wrong = [name for name, split in rows if split not in ("0", "1", "2")]
-        if wrong:
-            raise DataError(f"{path}: {len(wrong)} rows name no split, first {quoted(wrong[0])}; a split is 0, 1 or 2.")
-        return [name for name, split in rows if SPLITS[int(split)] == self.split]
+        rows = self._column(splits, 1)
+        if wrong := [name for name, split in rows.items() if split not in ("0", "1", "2")]:
+            raise DataError(
+                f"{splits}: {len(wrong)} rows name no split, first {quoted(wrong[0])}; a split is 0, 1 or 2."
+            )
+        files = [name for name, split in rows.items() if SPLITS[int(split)] == self.split]
+        found = {FILE: files}
+        for name in set(columns) - {FILE}:
+            values = self._column(path, header.index(name))
+            if absent := [file for file in files if file not in values]:
+                raise DataError(f"{path} lacks {len(absent)} pictures of {PARTITION}, first {quoted(absent[0])}.")
+            found[name] = [values[file] for file in files]
+        return {name: found[name] for name in columns}, len(files)
 
     def _path(self, stem: str) -> Path:
         for suffix in (".txt", ".csv"):
@@ -72,30 +65,27 @@ class OwnersTable(Table):
                 return self.folder / (stem + suffix)
         raise DataError(f"{self.folder} holds neither {stem}.txt nor {stem}.csv; fetch it from CelebA's owners.")
 
-    def _pairs(self, path: Path, place: int) -> list[tuple[str, str]]:
-        """Return the file and another column of each row of a table."""
-        if path.suffix == ".csv":
-            header = table_header(path)
-            if len(header) <= place:
-                raise DataError(f"{path} has {len(header)} columns, and needs {place + 1}; fetch it again.")
-            columns = read_columns(path, [header[0], header[place]])
-            return list(zip(columns[header[0]], columns[header[place]], strict=True))
-        rows = self._lines(path)[2 if path.stem == ATTRIBUTES else 0 :]
-        fields = (row.split(maxsplit=place + 1) for row in rows)
-        return [(row[0], row[place] if place < len(row) else "") for row in fields]
+    def _column(self, path: Path, place: int) -> dict[str, str]:
+        """Return one column of a table by file; other fields are dropped line by line."""
+        rows = itertools.islice(self._lines(path), 1, None)
+        return {row[0]: row[place] if place < len(row) else "" for row in rows}
 
-    def _lines(self, path: Path) -> list[str]:
-        """Return the lines of a table; those of the attributes begin with the number of pictures."""
+    def _lines(self, path: Path) -> Iterator[list[str]]:
+        """Yield the fields of the names, then those of each row."""
         try:
-            rows = [line for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+            lines = [line for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
         except ValueError as error:
             raise DataError(f"{path} cannot be read ({error}); fetch it again.") from None
-        if path.stem == ATTRIBUTES and not (len(rows) > 1 and rows[0].strip().isdigit()):
+        if path.suffix == ".csv":
+            return (line.split(",") for line in lines)
+        if path.stem == PARTITION:
+            return (line.split() for line in [f"{FILE} partition", *lines])
+        if not (len(lines) > 1 and lines[0].strip().isdigit()):
             raise DataError(
                 f"{path} does not begin with the number of its pictures: line 1 is that number, line 2 the attributes. "
                 "Put the number there, or fetch the file again."
             )
-        return rows
+        return (line.split() for line in [f"{FILE} {lines[1]}", *lines[2:]])
 
 
 @dataclass(frozen=True)

@@ -8,43 +8,38 @@ one's own.
 
 from __future__ import annotations
 
-import contextlib
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from levelhead.data.base import Card, Inputs, Split, dataset_folder
 from levelhead.data.cache import picture_inputs
-from levelhead.data.images import check_image_size, is_below, read_picture
+from levelhead.data.images import check_image_size, read_picture
 from levelhead.data.own_table import OwnTable
 from levelhead.data.table_set import Roles, Rows, Table
 from levelhead.data.targets import ordered
-from levelhead.data.text_files import cells_of, parts_of
+from levelhead.data.text_files import cells_of
 from levelhead.data.texts import texts_of
 from levelhead.spelling import is_value
-from levelhead.storage import refuse_strange_files
-from levelhead.types import ConfigError, DataError, LevelheadError, listed, require_columns
+from levelhead.types import ConfigError, DataError, require_columns
 
 PICTURES = "image"  # the column of pictures where nobody names one
-TEXT_KIND = re.compile(r"(large_)?string(_view)?")
-NUMBERS = re.compile(r"u?int\d+|float\d+|(large_)?string(_view)?")
-KINDS = re.compile(r"bool|u?int\d+|(large_)?string(_view)?|null")  # null: no row has a value
+TEXTS = ("string", "large_string", "string_view")
 
 
 @dataclass(frozen=True)
 class HubTable(Table):
     """One of the set's own splits, ``source``: ``rows`` is the library's table of it.
 
-    Columns hold what ``kinds`` says, else classes. Class labels are read by their names, those of the columns ``coded``
-    by their numbers; truth values by the name of their column.
+    Class labels are read by their names, those of the column ``coded`` by their numbers; truth values by the name of
+    their column. Columns of ``texts`` hold nothing else.
     """
 
     source: str = ""
     rows: Any = None
-    kinds: Mapping[str, re.Pattern[str]] = field(default_factory=dict)
-    coded: tuple[str | None, ...] = ()
+    texts: tuple[str, ...] = ()
+    coded: str | None = None
     ignored: str | int | None = None
 
     first: ClassVar[int] = 0
@@ -76,21 +71,16 @@ class HubTable(Table):
     def refuse_kind(self, column: str) -> None:
         """Raise :class:`~levelhead.types.DataError` if a column is absent or holds another kind; opens no value."""
         require_columns(self.header(), [column], self.name)
-        kind, feature = self.kinds.get(column, KINDS), self.rows.features[column]
-        if kind.fullmatch(self.dtype(column)) or (self.labels(column) and kind is not TEXT_KIND):
-            return
-        if kind is TEXT_KIND:
-            raise DataError(f"{self.name}: {column!r} holds {feature}, not texts.")
-        shares = " Of numbers, --set data.threshold=0.5 makes two classes." if "float" in self.dtype(column) else ""
-        raise DataError(
-            f"{self.name}: {column!r} holds {feature}; it must hold class labels, truth values, whole numbers or "
-            f"texts.{shares}"
-        )
+        dtype = self.dtype(column)
+        if not dtype or (column in self.texts and dtype not in TEXTS):
+            wanted = "texts" if column in self.texts else "class labels, truth values, numbers or texts"
+            raise DataError(f"{self.name}: {column!r} holds {self.rows.features[column]}; it must hold {wanted}.")
 
     def _cells(self, column: str) -> list[str]:
         self.refuse_kind(column)
-        cells = cells_of(_column(self.rows, column), f"Column {column!r}")
-        if column in self.coded:
+        arrow = self.rows.select_columns([column]).with_format("arrow")[:][column]  # no other column is opened
+        cells = cells_of(arrow, f"Column {column!r}")
+        if column == self.coded:
             return cells
         named = {"False": f"not {column}", "True": column} if self.dtype(column) == "bool" else {}
         if labels := self.labels(column):
@@ -191,11 +181,9 @@ class Hub(OwnTable):
         dealt = not (self.validation_split and self.test_split)
         named: dict[str | None, Split | None] = {self.validation_split: "validation", self.test_split: "test"}
         named |= {self.train_split: None if dealt else "train"}
-        kinds = dict.fromkeys(self._inputs, TEXT_KIND)
-        kinds |= {self.target: NUMBERS} if self.threshold is not None else {}
-        coded = (self.id_column, self.person_column, None if self.threshold is None else self.target)
+        options = self._inputs, None if self.threshold is None else self.target, self.ignore_label
         return [
-            HubTable(f"{self.path}, split {name!r}", named[name], name, splits[name], kinds, coded, self.ignore_label)
+            HubTable(f"{self.path}, split {name!r}", named[name], name, splits[name], *options)
             for name in self._sources
         ]
 
@@ -204,23 +192,6 @@ class Hub(OwnTable):
         for column in filter(None, (*self._inputs, self.target, self.id_column, self.person_column)):
             for table in tables:
                 table.refuse_kind(column)
-            self._refuse_other_labels(tables, column)
-
-    def _read(self, split: Split | None, columns: Sequence[str], here: Sequence[str] = ()) -> Rows:
-        rows = super()._read(split, columns, here)
-        for column in columns:
-            self._refuse_other_labels([table for table, _ in rows.tables], column)
-        return rows
-
-    def _refuse_other_labels(self, tables: Sequence[HubTable], column: str) -> None:
-        """Raise :class:`DataError` where a column has other class labels in two splits."""
-        known = {table.labels(column): table.source for table in tables if table.dtype(column) != "null"}
-        if len(known) > 1:
-            (one, first), (other, second) = list(known.items())[:2]
-            raise DataError(
-                f"{self.path}: {column!r} has the class labels {listed(one, 10) or '(none)'} in split {first!r}, and "
-                f"{listed(other, 10) or '(none)'} in split {second!r}. Cast it to the same class labels."
-            )
 
     def _load(self, rows: Rows, split: Split) -> Inputs:
         table, _ = rows.place(rows.numbers[0])
@@ -237,12 +208,12 @@ class Hub(OwnTable):
         """Return the values of a column: class labels in their own order, truth values, numbers, else texts."""
         values = {*rows.cells[column]} - {""}
         labels = max((table.labels(column) for table, _ in rows.tables), key=len)
-        if labels and (self.threshold is None or column != self.target):
+        if values <= {*labels} and (self.threshold is None or column != self.target):
             return labels
         kinds = {table.dtype(column) for table, _ in rows.tables}
         if kinds == {"bool"}:
             return f"not {column}", column
-        return tuple(sorted(values)) if any(map(TEXT_KIND.fullmatch, kinds)) else ordered(values)
+        return tuple(sorted(values)) if kinds & {*TEXTS} else ordered(values)
 
     def _in_order(self, classes: Sequence[str]) -> tuple[str, ...]:
         return tuple(classes)
@@ -267,7 +238,6 @@ class Hub(OwnTable):
 
     def _pictures(self, table: HubTable, rows: Sequence[int]) -> _Pictures:
         import datasets
-        import huggingface_hub.constants
 
         require_columns(table.header(), [self.image_column], table.name)
         column = table.rows.select_columns([self.image_column])
@@ -276,17 +246,10 @@ class Hub(OwnTable):
             raise DataError(f"{table.name}: column {self.image_column!r} holds {feature}, not pictures.")
         # Undecoded: the bytes go through levelhead's own decoder, whose errors name the row.
         column = column.cast_column(self.image_column, datasets.Image(decode=False))
-        homes = [
-            datasets.config.HF_CACHE_HOME,
-            datasets.config.HF_DATASETS_CACHE,
-            huggingface_hub.constants.HF_HUB_CACHE,
-        ]
-        with contextlib.suppress(DataError):
-            homes.append(dataset_folder(None if Path(self.path).is_absolute() else self.root, self.path))
-        return _Pictures(column, self.image_column, rows, table.name, [Path(home).resolve() for home in homes])
+        return _Pictures(column, self.image_column, rows, table.name)
 
-    def open_splits(self) -> Any:
-        """Return all splits of the set, a ``datasets.DatasetDict``; no column is opened."""
+    def open_splits(self) -> Mapping[str, Any]:
+        """Return all splits of the set by name, each a ``datasets.Dataset``; no column is opened."""
         if not self.path:
             raise ConfigError("data.path is empty; give a hub id such as owner/name, or a folder below the data root.")
         try:
@@ -306,29 +269,15 @@ class Hub(OwnTable):
                     raise
         try:
             if is_saved(Path(path)):
-                self._refuse_pinned(path)
-                return _saved_splits(Path(path))
+                saved = datasets.load_from_disk(path).with_format(None)  # a format hides columns
+                return {"train": saved} if isinstance(saved, datasets.Dataset) else saved
             # Said aloud, because an environment variable would otherwise decide it in some versions.
             return datasets.load_dataset(path, self.config_name, revision=self.revision, trust_remote_code=False)
-        except LevelheadError:
-            raise
         except Exception as error:  # the library raises a dozen kinds, with its own clear first line
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise DataError(
                 f"The set {self.path} cannot be loaded ({reason}). Check data.path, data.config_name and data.revision."
             ) from error
-
-    def _refuse_pinned(self, path: str) -> None:
-        if self.config_name or self.revision:
-            raise ConfigError(
-                f"{path} was written by save_to_disk and has no configurations and no revisions: leave out "
-                "data.config_name and data.revision."
-            )
-
-
-def _column(rows: Any, name: str) -> Any:
-    """Return one column of a table of the library's, as pyarrow has it; no other is opened."""
-    return rows.select_columns([name]).with_format("arrow")[:][name]
 
 
 def is_saved(folder: Path) -> bool:
@@ -336,33 +285,14 @@ def is_saved(folder: Path) -> bool:
     return (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file()
 
 
-def _saved_splits(folder: Path) -> Any:
-    """Return what ``save_to_disk`` wrote into a folder: a ``DatasetDict``, or one ``Dataset`` under the name train.
-
-    The files of rows are those that lie there: the library itself follows any path that a listing names.
-    """
-    import datasets
-
-    refuse_strange_files(folder)
-    parts = {"train": folder}
-    if not (folder / "state.json").is_file():
-        parts = {part.name: part for part in sorted(folder.iterdir()) if part.is_dir()}
-    splits = {}
-    for name, part in parts.items():
-        files = parts_of(part, [".arrow"], ["data"]) or [part / "dataset.arrow"]
-        splits[name] = datasets.concatenate_datasets([datasets.Dataset.from_file(str(file)) for file in files])
-    return datasets.DatasetDict(splits)
-
-
 class _Pictures:
     """The encoded bytes of a split's pictures, read one by one from the library's table or from the file it names."""
 
-    def __init__(self, table: Any, column: str, rows: Sequence[int], name: str, homes: Sequence[Path]) -> None:
+    def __init__(self, table: Any, column: str, rows: Sequence[int], name: str) -> None:
         self.table = table
         self.column = column
         self.rows = rows
         self.name = name
-        self.homes = homes  # the set's folder and the library's own: what a table names elsewhere is not opened
 
     def where(self, position: int) -> str:
         return f"{self.name}: the picture in row {self.rows[position]}"
@@ -372,11 +302,6 @@ class _Pictures:
 
     def __getitem__(self, position: int, /) -> bytes | None:
         picture = self.table[int(self.rows[position])][self.column]
-        if not picture or picture["bytes"] is not None:
+        if not picture or picture["bytes"] is not None or not picture["path"]:
             return picture["bytes"] if picture else None
-        if not picture["path"]:
-            return None
-        path = Path(picture["path"])
-        if not any(is_below(path, home) for home in self.homes):
-            raise DataError(f"{self.where(position)} is named by a path that leads out of the set. Put it there.")
-        return read_picture(path, self.where(position))
+        return read_picture(Path(picture["path"]), self.where(position))

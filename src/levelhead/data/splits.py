@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import logging
@@ -96,18 +95,6 @@ def check_shares(validation_share: float, test_share: float) -> None:
         raise ConfigError(
             f"data.validation_share {validation_share} and data.test_share {test_share} leave no rows for training."
         )
-
-
-@functools.lru_cache(maxsize=64)  # once for a table, not for each of its splits
-def say_filled(where: str, column: str, absent: Split) -> None:
-    """Log that a split which a column does not name is taken of its training rows."""
-    logger.warning(
-        "%s: %r names no %s rows; they are drawn from the training rows, by data.%s_share.",
-        where,
-        column,
-        absent,
-        absent,
-    )
 
 
 def deal(keys: Iterable[str], seed: int, validation_share: float, test_share: float) -> list[Split]:

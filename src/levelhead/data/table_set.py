@@ -31,8 +31,8 @@ from levelhead.data.base import (
     say_shared_people,
     warn_of_absent,
 )
-from levelhead.data.splits import deal, named_splits, say_filled
-from levelhead.data.text_files import read_columns, table_header
+from levelhead.data.splits import deal, named_splits
+from levelhead.data.text_files import read_columns, say_once, table_header
 from levelhead.data.texts import Texts
 from levelhead.spelling import is_value
 from levelhead.types import DataError, listed, quoted, require_own_columns
@@ -329,7 +329,8 @@ class TableSet(DataSet):
         dealt = deal(self._keys(table, cells, count), roles.seed, *shares)
         if not named:
             return dealt
-        say_filled(table.name, str(roles.split), absent[0])
+        said = "%s: %r names no %s rows; they are drawn from the training rows, by data.%s_share."
+        say_once(said, table.name, roles.split, absent[0], absent[0])
         return [new if old == "train" else old for old, new in zip(named, dealt, strict=True)]
 
     def _keys(self, table: Table, cells: Mapping[str, Sequence[str]], count: int) -> list[str]:

@@ -32,13 +32,7 @@ logger = logging.getLogger(__name__)
 def table_file(folder: Path, *stems: str, suffixes: Sequence[str] = TABLE_SUFFIXES) -> Path:
     """Return the one table in ``folder`` that bears one of the names; none, or more than one, is an error."""
     found = [folder / (stem + suffix) for stem in stems for suffix in suffixes if (folder / (stem + suffix)).is_file()]
-    if not found:
-        there = ", ".join(sorted(file.name for file in folder.iterdir())) or "nothing"
-        others = f" (or {', '.join(suffixes[1:])})" if len(suffixes) > 1 else ""
-        raise DataError(f"{folder} has no {stems[0]}{suffixes[0]}{others}; it holds {there}.")
-    if len(found) > 1:
-        raise DataError(f"{folder} holds {' and '.join(file.name for file in found)}; leave one of them there.")
-    return found[0]
+    return _only_way(folder, [[one] for one in found], stems, suffixes)[0]
 
 
 def table_files(folder: Path, *stems: str, suffixes: Sequence[str] = TABLE_SUFFIXES) -> list[Path]:
@@ -48,38 +42,37 @@ def table_files(folder: Path, *stems: str, suffixes: Sequence[str] = TABLE_SUFFI
     Nothing, parts that are not all there, and two of these ways side by side are errors: rows would be missing or
     counted twice.
     """
-    whole = any((folder / (stem + suffix)).is_file() for stem in stems for suffix in suffixes)
-    parts = parts_of(folder, suffixes, stems)
-    below = {folder / stem: _tables(folder / stem, suffixes) for stem in stems if (folder / stem).is_dir()}
-    folders = [one for one, tables in below.items() if tables]
-    if whole + bool(parts) + len(folders) > 1:
-        raise DataError(
-            f"{folder} holds {stems[0]} in more than one way: {', '.join(one.name for one in [*parts[:1], *folders])}"
-            f"{' and a single table' if whole else ''}. Leave one of them there."
-        )
-    if parts:
-        return parts
-    if folders:
-        parts, tables = parts_of(folders[0], suffixes), below[folders[0]]
-        others = [one.name for one in tables if one not in parts]
-        if parts and others:
-            raise DataError(f"{folders[0]} holds {others[0]} beside the parts of a table. Leave one of them there.")
-        return parts or tables
-    if below and not whole:
-        raise DataError(f"{next(iter(below))} holds no table ({', '.join(suffixes)}).")
-    return [table_file(folder, *stems, suffixes=suffixes)]
+    names = [stem + suffix for stem in stems for suffix in suffixes]
+    ways = [[folder / name] for name in names if (folder / name).is_file()]
+    ways.append(_parts_of([one for one in _tables(folder, suffixes) if one.name.startswith(stems)], stems))
+    for tables in (_tables(folder / stem, suffixes) for stem in stems):
+        parts = _parts_of(tables)
+        ways += [parts, [one for one in tables if one not in parts]]
+    return _only_way(folder, [way for way in ways if way], stems, suffixes)
+
+
+def _only_way(folder: Path, ways: list[list[Path]], stems: Sequence[str], suffixes: Sequence[str]) -> list[Path]:
+    """Return the files of the one way that a table is written in."""
+    if not ways:
+        there = ", ".join(sorted(file.name for file in folder.iterdir())) or "nothing"
+        others = f" (or {', '.join(suffixes[1:])})" if len(suffixes) > 1 else ""
+        raise DataError(f"{folder} has no {stems[0]}{suffixes[0]}{others}; it holds {there}.")
+    if len(ways) > 1:
+        found = " and ".join(str(way[0].relative_to(folder)) for way in ways)
+        raise DataError(f"{folder} holds {found}; leave one of them there.")
+    return ways[0]
 
 
 def _tables(folder: Path, suffixes: Sequence[str]) -> list[Path]:
-    """Return the tables in a folder by name, without a writer's notes, which begin with a dot or an underscore."""
-    found = (one for one in folder.iterdir() if one.name.endswith(tuple(suffixes)) and one.name[0] not in "._")
-    return sorted(one for one in found if one.is_file())
+    """Return the tables in a folder, if there is one, by name; without a writer's notes, which begin with . or _."""
+    found = [one for one in (folder.iterdir() if folder.is_dir() else ()) if one.name[0] not in "._"]
+    return sorted(one for one in found if one.name.endswith(tuple(suffixes)) and one.is_file())
 
 
-def parts_of(folder: Path, suffixes: Sequence[str], stems: Sequence[str] | None = None) -> list[Path]:
-    """Return the parts of a table in a folder by their numbers; not all of one table is an error. None: any stem."""
-    found = {one: match for one in _tables(folder, suffixes) if (match := PART.fullmatch(one.name))}
-    found = {one: match for one, match in found.items() if stems is None or match["stem"] in stems}
+def _parts_of(files: Sequence[Path], stems: Sequence[str] | None = None) -> list[Path]:
+    """Return the parts of a table among files by their numbers; not all of one table is an error. None: any stem."""
+    matches = {one: match for one in files if (match := PART.fullmatch(one.name))}
+    found = {one: match for one, match in matches.items() if stems is None or match["stem"] in stems}
     if not found:
         return []
     counts = {(match["stem"], int(match["count"]), match["suffix"]) for match in found.values()}
@@ -87,7 +80,7 @@ def parts_of(folder: Path, suffixes: Sequence[str], stems: Sequence[str] | None 
     name, expected, _ = max(counts)
     if len(counts) > 1 or numbers not in (list(range(expected)), list(range(1, expected + 1))):
         raise DataError(
-            f"{folder} does not hold all parts of {name}: it holds {len(found)} of {expected}, "
+            f"{files[0].parent} does not hold all parts of {name}: it holds {len(found)} of {expected}, "
             f"{', '.join(one.name for one in [*found][:5])}. Fetch the others."
         )
     return sorted(found, key=lambda one: int(found[one]["number"]))
@@ -174,9 +167,9 @@ def _lines(path: Path) -> Iterator[list[str]]:
     form = form_of(path)
     kind = DELIMITERS[form.delimiter]
     if form.announced:
-        _say_once("%s: fields are separated by %s, as its first line says.", path, kind)
+        say_once("%s: fields are separated by %s, as its first line says.", path, kind)
     elif form.delimiter != ("\t" if suffix_of(path) == ".tsv" else ","):
-        _say_once("%s has no commas in its header: fields are separated by %s.", path, kind)
+        say_once("%s has no commas in its header: fields are separated by %s.", path, kind)
     _say_encoding(path, form.encoding)
     width = row = 0
     advice = f"Is it UTF-8 with a header and {kind}, and a text that begins with a quote in quotes?"
@@ -194,15 +187,16 @@ def _lines(path: Path) -> Iterator[list[str]]:
 
 def _say_encoding(path: Path, encoding: str) -> None:
     if encoding in ("utf-16", "utf-32"):
-        _say_once("%s is read as %s, by the mark at its beginning.", path, encoding.upper())
+        say_once("%s is read as %s, by the mark at its beginning.", path, encoding.upper())
     if encoding == "cp1252":
-        _say_once(
+        say_once(
             "%s is not UTF-8. It is read as Windows-1252 (Latin-1); if letters look wrong, save it as UTF-8.", path
         )
 
 
 @functools.lru_cache(maxsize=64)
-def _say_once(text: str, *of: object) -> None:
+def say_once(text: str, *of: object) -> None:
+    """Log a warning once, not for each split that it is true of."""
     logger.warning(text, *of)
 
 
@@ -218,7 +212,7 @@ def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
             if not line.strip():
                 continue
             try:
-                row = json.loads(line, object_pairs_hook=_object)
+                row = json.loads(line)
             except (ValueError, RecursionError) as error:
                 raise DataError(f"{path}, line {number}, is no JSON object: {error}.") from None
             if not isinstance(row, dict):
@@ -239,13 +233,6 @@ def _json_columns(path: Path, columns: Sequence[str], count: int | None) -> dict
             values.append(as_text(row.get(name)))
     require_columns(list(names), columns, str(path))
     return {name: values[:count] for name, values in found.items()}
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    names = [name for name, _ in pairs]
-    if len(set(names)) < len(names):
-        raise ValueError(f"a name stands there twice, among {', '.join(names)[:200]}")
-    return dict(pairs)
 
 
 def as_text(value: Any) -> str:

@@ -140,14 +140,13 @@ class TokenInputs(Inputs):
 
 
 def tokenize(texts: Texts, tokenizer: Any, max_length: int) -> TokenInputs:
-    """Turn texts into token ids, at most ``max_length`` each; longer ones are cut, with a logged warning.
+    """Turn texts into token ids, at most ``max_length`` each; a warning counts those that reach it.
 
     ``tokenizer`` is one of transformers; it tokenises many texts at once. One without a padding token is fine: padded
     places are masked, whatever stands there. Raises :class:`~levelhead.types.DataError` for a text without any token.
     """
     columns: dict[str, list[Tensor]] = {}
     lengths: list[int] = []
-    cut = 0
     for start in tracked(range(-(-len(texts) // CHUNK)), "Tokenising texts", shown=len(texts) >= SHOW_PROGRESS_FROM):
         part = slice(start * CHUNK, (start + 1) * CHUNK)
         firsts, seconds = texts.texts[part], None if texts.pairs is None else texts.pairs[part]
@@ -159,23 +158,13 @@ def tokenize(texts: Texts, tokenizer: Any, max_length: int) -> TokenInputs:
                 f"{texts.where}: the tokenizer makes no token of the text in row {part.start + empty[0]} (from 0). "
                 "Drop it."
             )
-        full = [row for row, length in enumerate(here) if length >= max_length]
-        if full:  # cut, or as long as allowed: only the tokenizer can tell
-            whole = tokenizer(
-                [firsts[row] for row in full],
-                None if seconds is None else [seconds[row] for row in full],
-                return_attention_mask=False,
-                verbose=False,
-            )
-            cut += sum(len(ids) > max_length for ids in whole["input_ids"])
         lengths += here
         for name, rows in encoded.items():
             columns.setdefault(name, []).append(
                 torch.tensor([value for row in rows for value in row], dtype=torch.int32)
             )
-    if cut:
-        logger.warning(
-            "%s: %d of %d texts are longer than %d tokens and were cut.", texts.where, cut, len(texts), max_length
-        )
+    if full := sum(length >= max_length for length in lengths):
+        said = "%s: %d of %d texts fill all %d tokens; what is longer is cut."
+        logger.warning(said, texts.where, full, len(texts), max_length)
     padding = {"input_ids": tokenizer.pad_token_id or 0, "token_type_ids": tokenizer.pad_token_type_id}
     return TokenInputs({name: torch.cat(parts) for name, parts in columns.items()}, torch.tensor(lengths), padding)
