@@ -277,5 +277,5 @@ def test_labels_meet_the_classes_of_a_model_by_name():
         one.config.id2label, one.config.label2id = dict(enumerate(names)), {name: at for at, name in enumerate(names)}
     found = lh.inspect(turned, made, groups, permutations=19).models["model"].accuracy.value
     assert found == pytest.approx(1 - right)
-    with pytest.raises(ConfigError, match="different orders"):
+    with pytest.raises(ConfigError, match="same id2label"):
         lh.inspect(named, rows, groups, against=turned, permutations=19)

@@ -241,7 +241,7 @@ def compare_models(
     if names is None:
         turned = described[0].debias is None and described[1].debias is not None
         names = ("plain", "debiased") if turned else ("old model", "new model")
-    classes, orders, numbered, by_position = matched_classes(models, names, rows.class_names())
+    classes, numbered, by_position = matched_classes(models, names, rows.class_names())
     labels = rows.labels(classes, numbered)
     chosen = classes[1] if positive is None and len(classes) == 2 else positive
     asked = {"positive": chosen, "level": level, "replicates": replicates, "seed": seed} | audit_options
@@ -261,10 +261,7 @@ def compare_models(
         placeholder = np.array(first)[np.arange(len(rows)) % len(first)]
         _audited(placeholder, placeholder, closed, asked)
     inputs = [rows.inputs(model, _tokenizer_of(one, tokenizer, rows)) for model, one in zip(models, given, strict=True)]
-    logits = [
-        _logits(model, of, batch_size, name)[:, order]
-        for model, of, name, order in zip(models, inputs, names, orders, strict=True)
-    ]
+    logits = [_logits(model, of, batch_size, name) for model, of, name in zip(models, inputs, names, strict=True)]
     frame = _frame(classes, labels, logits, names)
     truth = frame["label"].to_numpy()
     old, new = (frame[f"{name}_prediction"].to_numpy() for name in names)
@@ -353,11 +350,10 @@ def unnamed(classes: Sequence[str]) -> bool:
 
 def matched_classes(
     models: Sequence[Any], names: Sequence[str], of_data: tuple[str, ...] | None
-) -> tuple[tuple[str, ...], list[list[int]], tuple[str, ...] | None, list[str]]:
+) -> tuple[tuple[str, ...], tuple[str, ...], list[str]]:
     """Match the classes of two models and of the rows by name.
 
-    Returns the names of the classes; for each model, where each of them stands in its logits; the names in the order
-    that numbers as labels count, or None where two orders are possible; and warnings.
+    Returns the names of the classes in the models' order, and in the order that numbers as labels count; and warnings.
     """
     known = [class_names_of(model) for model in models]
     if len(known[0]) != len(known[1]):
@@ -379,29 +375,25 @@ def matched_classes(
         if len(set(own)) < len(own):
             raise ConfigError(f"Class names must be unique; fix id2label: {listed(own)}.")
     classes = known[0]
-    if set(classes) != set(known[1]):
+    if classes != known[1]:
         raise ConfigError(
             f"The classes of {names[0]} are {listed(classes)}, those of {names[1]} {listed(known[1])}. Give both the "
             "same id2label."
         )
-    orders = [[own.index(name) for name in classes] for own in known]
-    if of_data is None:
-        return classes, orders, classes if known[0] == known[1] else None, said
-    alike = {name.casefold(): name for name in classes}
-    numbered = tuple(name if name in classes else alike.get(name.casefold(), name) for name in of_data)
+    numbered = of_data or classes
     if unknown := [name for name in numbered if name not in classes]:
         raise ConfigError(
             f"The rows have the class {quoted(unknown[0])}, and the models know {listed(classes)}. Give the models an "
             "id2label with the names of the rows."
         )
-    return classes, orders, numbered, said
+    return classes, numbered, said
 
 
-def _named_class(option: str, wanted: Any, classes: Sequence[str], numbered: Sequence[str] | None) -> str:
+def _named_class(option: str, wanted: Any, classes: Sequence[str], numbered: Sequence[str]) -> str:
     """Return the name of a class that is given by its name or its position."""
     if str(wanted) in classes:
         return str(wanted)
-    if numbered is not None and type(wanted) is int and 0 <= wanted < len(numbered):
+    if type(wanted) is int and 0 <= wanted < len(numbered):
         return numbered[wanted]
     raise ConfigError(f"{option}={wanted!r} is no class; the models know {listed(classes)}.")
 
@@ -482,27 +474,20 @@ def _whole(
     return changes, agreement, said
 
 
-def _of_models(networks: Sequence[Any], models: Sequence[Description], names: Sequence[str]) -> list[str]:
-    """Say where the two models are not a plain and a debiased one, or not of one size."""
-    said = []
-    if models[1].debias is None:
-        said.append(f"{printable(names[1])} has no debiased attention.")
-    if models[0].debias is not None:
-        said.append(f"{printable(names[0])} has debiased attention, too.")
-    for name, one in zip(names, models, strict=True):
-        if one.debias is not None and one.debias.normalize and one.batches == 0:
-            said.append(f"{printable(name)} has seen no training batch: its statistics are untrained.")
-    sizes = []
-    for network in networks:
-        head = getattr(unwrapped(network), "alignment_head", None)
-        sizes.append(_parameters(network) - (0 if head is None else _parameters(head)))
+def _of_models(networks: Sequence[nn.Module], models: Sequence[Description], names: Sequence[str]) -> list[str]:
+    """Say which of the two models has no statistics yet, and that they are not of one size where they are not."""
+    said = [
+        f"{printable(name)} has seen no training batch: its statistics are untrained."
+        for name, one in zip(names, models, strict=True)
+        if one.debias is not None and one.debias.normalize and one.batches == 0
+    ]
+    sizes = [
+        sum(part.numel() for name, part in network.named_parameters() if "alignment_head" not in name)
+        for network in networks
+    ]
     if sizes[0] != sizes[1]:
         said.append(
             f"The networks differ in size ({sizes[0]:,} and {sizes[1]:,} parameters without the projector of "
             "alignment), so a difference may come from size."
         )
     return said
-
-
-def _parameters(module: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())

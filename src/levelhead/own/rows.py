@@ -135,14 +135,13 @@ class OwnRows:
         kept = {name: column for name, column in tokens.columns.items() if name in taken}
         return TokenInputs(kept, tokens.lengths, tokens.padding)
 
-    def labels(self, class_names: Sequence[str], numbered: Sequence[str] | None) -> Tensor:
+    def labels(self, class_names: Sequence[str], numbered: Sequence[str]) -> Tensor:
         """Return (n,) int64 positions in ``class_names``; a label is a name, or a position in ``numbered``.
 
-        Raises :class:`~levelhead.types.DataError` for a label that is missing, or none of the classes;
-        :class:`~levelhead.types.ConfigError` for a number where ``numbered`` is None.
+        Raises :class:`~levelhead.types.DataError` for a label that is missing, or none of the classes.
         """
         places = {name: place for place, name in enumerate(class_names)}
-        order = None if numbered is None else [places[name] for name in numbered]
+        order = [places[name] for name in numbered]
         found = np.empty(len(self), np.int64)
         for row, value in enumerate(_column(self.dataset, self.label)):
             found[row] = _class(value, places, order, row, self.label)
@@ -267,18 +266,13 @@ def _plain(value: Any) -> Hashable:
     return value.item() if hasattr(value, "item") and getattr(value, "ndim", 0) == 0 else value
 
 
-def _class(value: Any, places: Mapping[str, int], order: Sequence[int] | None, row: int, column: str) -> int:
+def _class(value: Any, places: Mapping[str, int], order: Sequence[int], row: int, column: str) -> int:
     value = _plain(value)
     if isinstance(value, str) and value in places:
         return places[value]
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if isinstance(value, int) and order is None:
-        raise ConfigError(
-            f"The labels in column {quoted(column)} are numbers, and the two models have their classes in different "
-            "orders. Give both the same id2label, or pass names as labels."
-        )
-    if isinstance(value, int) and order is not None and 0 <= value < len(order):  # truth values, too
+    if isinstance(value, int) and 0 <= value < len(order):  # truth values, too
         return order[value]
     names = listed([quoted(name) for name in list(places)[:6]])
     raise DataError(

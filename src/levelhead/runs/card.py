@@ -126,20 +126,16 @@ def _groups(run: Path, recipe: Mapping[str, Any], oracle: str | None, told: str 
     named = _own(recipe, "sensitive")
     if named is not None and (every := _evaluations(run)):  # they know which columns there are; one may have none
         named = ", ".join(dict.fromkeys(name for file in every for name in read_json(file)["by_attribute"]))
-    if named is None:
-        named = card.groups
+    named = card.groups if named is None else named
     groups = f"Groups of the data set, as annotated: {escaped(named)}" if named else "No groups are known"
     return f"## Groups\n\n{groups}.\n\n{seen}"
 
 
 def _own(recipe: Mapping[str, Any], option: str) -> str | None:
     """Return the column or columns that a user's own data names for this; None for a data set that says itself."""
-    from levelhead.data import DATASETS
-
     if recipe["data"]["name"] not in OWN_DATA:
         return None
-    named = recipe["data"].get(option, DATASETS[recipe["data"]["name"]].__dataclass_fields__[option].default)
-    names = as_names(named or ())
+    names = as_names(recipe["data"].get(option) or ())
     return ("predict the column " if option == "target" else "") + ", ".join(names) if names else ""
 
 

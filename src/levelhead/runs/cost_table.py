@@ -76,14 +76,20 @@ def _notes(costs: dict[str, dict[str, Any]]) -> list[str]:
 
 
 def _cell(key: str, digits: int, cost: dict[str, Any]) -> Record:
-    if key == "memory" and GPU_MEMORY in cost:
-        return blocks.cell(_number(cost[GPU_MEMORY], digits), "GPU")
-    value = cost.get(_recorded(key))
-    return blocks.cell("not measured", quiet=True) if value is None else blocks.cell(_number(value, digits))
+    value, _ = _figure(key, cost)
+    if value is None:
+        return blocks.cell("not measured", quiet=True)
+    return blocks.cell(_number(value, digits), "GPU" * (key == "memory" and GPU_MEMORY in cost))
 
 
-def _recorded(key: str) -> str:
-    return "process_peak_memory_mib" if key == "memory" else key
+def _figure(key: str, cost: dict[str, Any]) -> tuple[float | None, str]:
+    """Return a figure, and why it is not there; an empty text where it is."""
+    if key == "memory":
+        key = GPU_MEMORY if GPU_MEMORY in cost else "process_peak_memory_mib"
+    if key not in cost:
+        return None, "not recorded when it was run"
+    reason = "" if cost[key] is not None else cost.get(REASONS.get(key, "seconds_reason"), "no reason was recorded")
+    return cost[key], str(reason)
 
 
 def _number(value: float, digits: int) -> str:
@@ -95,7 +101,7 @@ def _missing(costs: dict[str, dict[str, Any]]) -> list[str]:
     for name, cost in costs.items():
         lacking: dict[str, list[str]] = {}
         for key, (title, _) in COLUMNS.items():
-            if reason := _reason(key, cost):
+            if reason := _figure(key, cost)[1]:
                 lacking.setdefault(reason, []).append(title.partition(",")[0])
         for reason, titles in lacking.items():
             found.setdefault((reason, ", ".join(titles)), []).append(name)
@@ -104,17 +110,6 @@ def _missing(costs: dict[str, dict[str, Any]]) -> list[str]:
         f"no {titles} of {'every variant' if names == every else ', '.join(names)}: {reason}"
         for (reason, titles), names in found.items()
     ]
-
-
-def _reason(key: str, cost: dict[str, Any]) -> str | None:
-    """Return why a figure is not there; None where it is."""
-    if key == "memory" and GPU_MEMORY in cost:
-        return None
-    if _recorded(key) not in cost:
-        return "not recorded when it was run"
-    if cost[_recorded(key)] is None:
-        return str(cost.get(REASONS.get(_recorded(key), "seconds_reason"), "no reason was recorded"))
-    return None
 
 
 def _cautions(costs: dict[str, dict[str, Any]]) -> list[str]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import shlex
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,6 @@ from levelhead.models.networks import load_model
 from levelhead.runs.folder import load_run, require_finished
 from levelhead.runs.recipe import Experiment
 from levelhead.runs.train import device_of, prepared
-from levelhead.spelling import loosely
 from levelhead.storage import as_written, read_json, warn_of_rehearsal
 from levelhead.types import DataError, LevelheadError, listed
 
@@ -62,8 +59,8 @@ class FinishedRun:
         if trained != examples.class_names:
             raise DataError(
                 f"{self.folder} was trained to tell {listed(trained)}, and the {split} split now has "
-                f"{listed(examples.class_names)}: restore the data, or train again."
-                + _same_words(trained, examples.class_names)
+                f"{listed(examples.class_names)}: restore the data, or train again. Where words alone differ, evaluate "
+                "takes --set 'data.label_map={THERE: TRAINED}' --out FOLDER."
             )
         return examples
 
@@ -124,13 +121,3 @@ def open_finished(
     warn_of_rehearsal(experiment.train.max_steps)
     experiment.data.check()
     return FinishedRun(folder, experiment)
-
-
-def _same_words(trained: Sequence[str], there: Sequence[str]) -> str:
-    """Return what to type where the data spell the classes of a network in another way; else nothing."""
-    known = {loosely(name): name for name in trained}
-    pairs = {name: known[form] for name in there if name not in trained and (form := loosely(name)) in known}
-    if not pairs:
-        return ""
-    setting = shlex.quote(f"data.label_map={json.dumps(pairs)}")
-    return f" If these are the same classes, evaluate takes --set {setting} --out FOLDER."

@@ -164,13 +164,9 @@ def digest(file: Path) -> str:
 def kept_epochs(folder: Path) -> dict[int, Path]:
     """Return the weights that ``train.keep_epochs`` kept of the last stage, by epoch."""
     with as_written(folder / EPOCHS):
-        return _last_stage(folder)
-
-
-def _last_stage(folder: Path) -> dict[int, Path]:
-    found = {
-        tuple(int(part) for part in file.stem.removeprefix("stage-").split("-epoch-")): file
-        for file in (folder / EPOCHS).glob("stage-*-epoch-*.safetensors")
-    }
-    last = max((stage for stage, _ in found), default=0)
-    return {epoch: found[stage, epoch] for stage, epoch in sorted(found) if stage == last}
+        found = {
+            tuple(int(part) for part in file.stem.removeprefix("stage-").split("-epoch-")): file
+            for file in (folder / EPOCHS).glob("stage-*-epoch-*.safetensors")
+        }
+        last = max((stage for stage, _ in found), default=0)
+        return {epoch: found[stage, epoch] for stage, epoch in sorted(found) if stage == last}

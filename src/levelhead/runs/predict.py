@@ -10,9 +10,9 @@ import torch
 
 from levelhead.data import Examples
 from levelhead.data.text_files import read_columns, table_header
-from levelhead.models.networks import classify_one, load_model
+from levelhead.models.networks import classify_one
+from levelhead.runs.finished import FinishedRun
 from levelhead.runs.folder import load_run, require_finished
-from levelhead.runs.train import device_of
 from levelhead.storage import warn_of_rehearsal
 from levelhead.terminal import tracked
 from levelhead.training.finite import refuse_not_finite
@@ -41,25 +41,26 @@ def predict_file(folder: Path, table: Path, *, allow_mismatched_weights: bool = 
     require_finished(folder)
     if not table.is_file():
         raise DataError(f"There is no file {table}. Check the path.")
-    experiment = load_run(folder, running=("data",))
+    run = FinishedRun(folder, load_run(folder, running=("data",)))
+    experiment = run.experiment
     warn_of_rehearsal(experiment.train.max_steps)
     header = table_header(table)
     inputs = experiment.data.new_rows(table)
-    model = load_model(folder / "model", allow_mismatched_weights=allow_mismatched_weights).to(device_of(experiment))
+    model = run.load_model(allow_mismatched_weights=allow_mismatched_weights)
     names = tuple(str(model.config.id2label[position]) for position in range(model.config.num_labels))
     own = [PREDICTION, *(f"{PROBABILITY}{name}" for name in names)]
     if taken := [name for name in own if name in header]:
         raise DataError(f"{table} has a column {quoted(taken[0])} already. Rename it, or leave it out.")
     unknown = torch.zeros(len(inputs), dtype=torch.long)  # nothing reads these labels
     examples = experiment.model.prepare(
-        Examples(inputs, unknown, names, inputs.fingerprint()), device_of(experiment), {"data": table.name}, model
+        Examples(inputs, unknown, names, inputs.fingerprint()), run.device, {"data": table.name}, model
     )
     classify_one(model, examples.inputs.batch(torch.tensor([0])), folder / "model")
-    size, device = experiment.train.evaluation_batch_size, device_of(experiment)
+    size = experiment.train.evaluation_batch_size
     parts = torch.arange(len(inputs)).split(50 * size)
     logits = torch.cat(
         [
-            predict_logits(model, examples.inputs, size, device, rows=rows)
+            predict_logits(model, examples.inputs, size, run.device, rows=rows)
             for rows in tracked(parts, "Predicting", shown=len(parts) > 1)
         ]
     )
