@@ -181,10 +181,10 @@ def _training(training: Any) -> dict[str, Any]:
     else:
         raise ConfigError(f"training is a {type(training).__name__}: give TrainingArguments, or a dict.")
     plain = {
-        key: value if isinstance(value, bool | int | float | str | type(None)) else str(getattr(value, "value", value))
+        key: value if isinstance(value, bool | int | float | type(None)) else str(getattr(value, "value", value))
         for key, value in found.items()
     }
-    return dict(card.without_paths({key: str(one) if isinstance(one, str) else one for key, one in plain.items()}))
+    return dict(card.without_paths(plain))
 
 
 def _measured(measured: ModelComparison | AuditResult | None) -> str:

@@ -11,11 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from levelhead.auditing.overall import TITLES
+from levelhead.data import DATASETS
 from levelhead.data.base import Card, as_names
+from levelhead.methods import METHODS
 from levelhead.report import card as cards
 from levelhead.report.card import bullets, escaped, percent_figure, without_paths, yaml_block
 from levelhead.report.markdown import markdown_table
 from levelhead.report.marks import meaning
+from levelhead.runs.folder import require_finished
+from levelhead.runs.recipe import read_recipe
+from levelhead.runs.stand_in import NOT_RECORDED, recorded_card, recorded_of
 from levelhead.storage import REHEARSED, as_written, read_json, read_metrics, read_record, rehearsed, write_text
 from levelhead.types import printable
 
@@ -32,16 +37,12 @@ def model_card(run: Path) -> str:
     Figures by group are there if ``levelhead evaluate`` wrote them; names from the data are escaped, and paths of the
     machine are left out. Raises :class:`~levelhead.types.DataError` for a folder that is no finished run.
     """
-    from levelhead.runs.folder import require_finished
-
     require_finished(run)
     with as_written(run):
         return _model_card(run)
 
 
 def _model_card(run: Path) -> str:
-    from levelhead.runs.recipe import read_recipe
-
     recipe = read_recipe(run / "config.yaml")
     steps = rehearsed(recipe)
     metrics = read_metrics(run)
@@ -81,9 +82,6 @@ def write_card(run: Path) -> Path:
 
 
 def _data_card(recipe: Mapping[str, Any], metrics: Mapping[str, Any]) -> Card:
-    from levelhead.data import DATASETS
-    from levelhead.runs.stand_in import recorded_card, recorded_of
-
     name = recipe["data"]["name"]
     if DATASETS.offers(name):
         return DATASETS[name].card
@@ -140,9 +138,6 @@ def _own(recipe: Mapping[str, Any], option: str) -> str | None:
 
 
 def _method(recipe: Mapping[str, Any], record: Mapping[str, Any], metrics: Mapping[str, Any]) -> str:
-    from levelhead.methods import METHODS
-    from levelhead.runs.stand_in import NOT_RECORDED, recorded_of
-
     recorded = recorded_of(metrics, "method").get("summary", NOT_RECORDED)
     summaries = {
         part: METHODS[part].summary if METHODS.offers(part) else recorded

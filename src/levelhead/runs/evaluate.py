@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
+from levelhead.auditing.door import audit
 from levelhead.auditing.options import LEAVE_OUT, MIN_COUNT, check_grouping
+from levelhead.auditing.overall import Overall
+from levelhead.auditing.result import AuditResult
 from levelhead.data import DataSet, Examples, Fold, Groups, Split
 from levelhead.data.texts import Texts
 from levelhead.metrics.clustered import cluster_codes
@@ -31,14 +34,11 @@ from levelhead.runs.folder import (
 from levelhead.runs.joined import Join, groups_of
 from levelhead.runs.recipe import Experiment
 from levelhead.storage import is_run, load_tensors, read_metrics, refuse_strange_files, write_json
+from levelhead.tables.tally import VALUES
 from levelhead.training.finite import refuse_not_finite
 from levelhead.training.lab import predict_logits
 from levelhead.training.weights import load_trained_state
 from levelhead.types import ConfigError, LevelheadError, listed, quoted
-
-if TYPE_CHECKING:
-    from levelhead.auditing.overall import Overall
-    from levelhead.auditing.result import AuditResult
 
 logger = logging.getLogger(__name__)
 
@@ -165,10 +165,6 @@ def write_evaluation(
         min_count: smallest denominator for a rate to enter a gap.
         missing: what becomes of rows without a group, as :func:`levelhead.audit` takes it.
     """
-    from levelhead.auditing.door import audit
-    from levelhead.auditing.overall import Overall
-    from levelhead.tables.tally import VALUES
-
     experiment, folder = run.experiment, out or run.folder
     folder.mkdir(parents=True, exist_ok=True)
     frame = predictions_table(examples, logits, groups)

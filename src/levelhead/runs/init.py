@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import shlex
@@ -11,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from levelhead.data.base import SPLITS
+import yaml
+
 from levelhead.data.hub import is_saved
 from levelhead.data.image_folder_csv import ImageFolderCsv
 from levelhead.data.splits import SPLIT_WORDS, known_splits, splits_setting
@@ -72,7 +72,6 @@ class Guess:
     pictures: bool = False
     target: str = ""
     split: str | None = None
-    splits: dict[str, list[str]] | None = None
     identifier: str | None = None
     person: str | None = None
     sensitive: list[str] = field(default_factory=list)
@@ -237,10 +236,6 @@ def _guess_split(
         values = sorted({value.strip() for value in table[name]})
         if told.get("splits") is not None or _holds_splits(table[name]):
             return
-        if values == ["0", "1", "2"]:
-            guess.split, guess.splits = name, dict(zip(SPLITS, map(list, values), strict=True))
-            guess.said.append(f"The splits are in {quoted(name)}: 0 is read as train, 1 as validation, 2 as test.")
-            return
         unknown = [value for value in values if not known_splits([value])]
         if unknown and len(values) <= MOST_SPLITS:
             raise DataError(
@@ -317,7 +312,7 @@ train:
 """
 PRETRAINED = """\
 model:
-  backbone: {backbone}     # any {kind} encoder: a name on the Hub, or a folder
+  {backbone}     # any {kind} encoder: a name on the Hub, or a folder
   mode: last_encoder     # the backbone is frozen and runs once; fine_tune trains all of it
 {cut}train:
   epochs: {epochs}
@@ -360,18 +355,18 @@ class Draft:
         for option, value in data.items():
             comment = (COMMENTS | self.comments).get(option)
             lines += SENSITIVE if option == "sensitive" else ()
-            lines.append(f"  {option}: {_value(value)}" + (f"     # {comment}" if comment else ""))
+            lines.append(f"  {_yaml({option: value})}" + (f"     # {comment}" if comment else ""))
         scratch, plain = self.guess.pictures and backbone is None, method == "erm"
         epochs, batch = _budget(self.rows, 10 if scratch else 3)
         model = (SCRATCH if scratch else PRETRAINED).format(
             size=data.get("image_size", 64),
             epochs=epochs,
             batch=batch,
-            backbone=_value(backbone or BACKBONE),
+            backbone=_yaml({"backbone": backbone or BACKBONE}),
             kind="picture" if self.guess.pictures else "text",
             cut="" if self.guess.pictures else CUT,
         )
-        lines += ["method:", f"  name: {_value(method)}     # {'plain training; ' * plain}levelhead list methods"]
+        lines += ["method:", f"  {_yaml({'name': method})}     # {'plain training; ' * plain}levelhead list methods"]
         selected = "  select: val_loss     # the epoch that is kept: by labels alone\n"
         return "\n".join(lines) + "\n" + TWIN * plain + model + selected
 
@@ -448,7 +443,6 @@ def _of_table(what: str, folder: Path, guess: Guess, rows: int, named: Mapping[s
     comments = {}
     if named and guess.split:
         data["split_column"] = guess.split
-        data |= {"splits": guess.splits} if guess.splits else {}
     elif named:
         by = guess.person if guess.person else "number" if guess.pictures else "text"
         data |= {"validation_share": 0.1, "test_share": 0.2}
@@ -526,15 +520,9 @@ def _list(names: Iterable[str]) -> str:
     return joined(shown[:12] + ["others"] * (len(shown) > 12))
 
 
-def _value(value: Any) -> str:
-    """Return a value as YAML holds it: a text in quotes, which JSON's are, unless it is a plain word."""
-    if isinstance(value, list):
-        return f"[{', '.join(map(_value, value))}]"
-    plain = isinstance(value, str) and re.fullmatch(r"[A-Za-z][A-Za-z0-9_/.-]*", value)
-    return str(value) if plain and value.lower() not in YAML_WORDS else json.dumps(value)
-
-
-YAML_WORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan"}
+def _yaml(option: Mapping[str, Any]) -> str:
+    """Return an option and its value as one line of YAML."""
+    return yaml.safe_dump(option, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10**6)[1:-2]
 
 
 def _plain(name: str) -> str:

@@ -51,17 +51,9 @@ def prepared(experiment: Experiment, split: Split, trained: Any = None, view: Vi
 
 
 def _card(examples: Examples) -> dict[str, Any]:
-    return {
-        "rows": len(examples.labels),
-        "classes": dict(
-            zip(
-                examples.class_names,
-                torch.bincount(examples.labels, minlength=len(examples.class_names)).tolist(),
-                strict=True,
-            )
-        ),
-        "fingerprint": examples.fingerprint,
-    }
+    counts = torch.bincount(examples.labels, minlength=len(examples.class_names)).tolist()
+    classes = dict(zip(examples.class_names, counts, strict=True))
+    return {"rows": len(examples.labels), "classes": classes, "fingerprint": examples.fingerprint}
 
 
 def _check_saved(
