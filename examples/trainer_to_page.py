@@ -62,7 +62,8 @@ for name, debias in (("plain", None), ("debiased", lh.DebiasConfig())):
 
 found = lh.compare_models(options.out / "plain", options.out / "debiased", test, text="text", groups="writer")
 print(found)
-page, folder = found.write_html(options.out / "page.html"), options.out / "debiased"
+page, folder = options.out / "page.html", options.out / "debiased"
+page.write_text(found.to_html())
 lh.model_card(
     folder, task="Says whether x or y is more frequent.", data="letters drawn by this script",
     groups="the last letter", training=arguments, measured=found, folder=folder,

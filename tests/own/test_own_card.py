@@ -83,7 +83,7 @@ def test_measured_figures_and_training_stand_in_it() -> None:
 
 def test_hostile_words_stay_words_and_the_install_line_is_that_of_the_documentation() -> None:
     hostile = "<script>x</script> [a](http://b) | `c`\n# d"
-    text = lh.model_card(lh.attach(vit()), task=hostile, data=hostile, groups=hostile, limits=[hostile], title=hostile)
+    text = lh.model_card(lh.attach(vit()), task=hostile, data=hostile, groups=hostile, limits=[hostile])
     for markup in ("<script>", "[a](", "\n# d"):
         assert markup not in text
     assert "http://" not in text.replace("https://", "")

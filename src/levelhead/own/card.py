@@ -36,10 +36,8 @@ def model_card(
     model: Any,
     *,
     task: str | None = None,
-    classes: Sequence[str] | None = None,
     groups: str | None = None,
     data: str | None = None,
-    title: str | None = None,
     training: Any = None,
     measured: ModelComparison | AuditResult | None = None,
     limits: Sequence[str] = (),
@@ -55,10 +53,8 @@ def model_card(
     Args:
         model: a classifier, also one wrapped by PEFT; or its folder.
         task: what it decides, in a sentence.
-        classes: names of the classes. None: those of the model's ``id2label``; they must have names.
         groups: the groups of the data, in words, such as ``perceived gender as annotated: female, male``.
         data: what it was trained on, in words, with its terms.
-        title: heading. None: of the task.
         training: ``TrainingArguments``, or a dict of what matters.
         measured: what :func:`compare_models` or :func:`audit` returned.
         limits: sentences on what it must not be used for, beside those that every card has.
@@ -66,15 +62,15 @@ def model_card(
         licence: of the weights, as the Hub names it. None: left to you.
         folder: writes the card there as ``README.md``, over one that is there (PEFT's placeholder).
 
-    Errors: :class:`~levelhead.types.ConfigError` for what is no classifier, classes without names, or a wrong number
-    of them.
+    Errors: :class:`~levelhead.types.ConfigError` for what is no classifier, or classes without names in ``id2label``.
 
     Examples:
         >>> from transformers import ViTConfig, ViTForImageClassification
         >>> import levelhead as lh
-        >>> config = ViTConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2)
+        >>> names = {"id2label": {0: "cat", 1: "dog"}, "label2id": {"cat": 0, "dog": 1}}
+        >>> config = ViTConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, **names)
         >>> model = lh.attach(ViTForImageClassification(config))
-        >>> card = lh.model_card(model, task="Tells cats from dogs.", classes=["cat", "dog"])
+        >>> card = lh.model_card(model, task="Tells cats from dogs.")
         >>> print(card[card.index("## Task") :][:60])
         ## Task and data
         <BLANKLINE>
@@ -82,14 +78,10 @@ def model_card(
         - Class...
     """
     model = open_model(model, "model")
-    own = class_names_of(model)
-    named = tuple(map(str, classes)) if classes is not None else own
-    if len(named) != len(own):
-        raise ConfigError(f"classes has {len(named)} names; the model has {len(own)} classes.")
+    named = class_names_of(model)
     if unnamed(named):
         raise ConfigError(
-            f"The classes have no names ({listed(named)}): pass classes=, or give the model an id2label, which "
-            "pipelines show, too."
+            f"The classes have no names ({listed(named)}): give the model an id2label, which pipelines show, too."
         )
     if isinstance(measured, ModelComparison) and set(measured.classes) != set(named) and not unnamed(measured.classes):
         raise ConfigError(f"measured is about the classes {listed(measured.classes)}, not {listed(named)}.")
@@ -101,7 +93,7 @@ def model_card(
     kind = "image" if unwrapped(model).main_input_name == "pixel_values" else "text"
     sections = [
         card.loading(kind, ours=ours, debiased=debiased, base=base if adapter else None),
-        f"# {card.escaped(title or task or f'{found.model} with levelhead')}",
+        f"# {card.escaped(task or f'{found.model} with levelhead')}",
         _task(task, named, data),
         _groups(groups, measured),
         _method(found, base_model, training),

@@ -37,7 +37,6 @@ from levelhead.own.page import WHOLE, two_models_page
 from levelhead.own.rows import GroupColumns, OwnRows
 from levelhead.report.result import Report
 from levelhead.report.text import Record, clustered_sentence, counted, number
-from levelhead.storage import refuse_files_of_runs, write_text
 from levelhead.tables.columns import outcome_of
 from levelhead.tables.rows import Rows
 from levelhead.tables.vocabulary import LabelMap, in_order
@@ -148,12 +147,6 @@ class ModelComparison(Report):
             "audit": None if self.audit is None else self.audit.to_dict(),
             "warnings": list(self.warnings),
         }
-
-    def write_html(self, path: Path | str) -> Path:
-        """Write :meth:`to_html` to a file, atomically, and return its path; no file of a run is replaced."""
-        refuse_files_of_runs("path", Path(path))
-        write_text(Path(path), self.to_html())
-        return Path(path)
 
 
 @checked
