@@ -23,7 +23,7 @@ def random(*shape, seed=0):
 def test_equals_the_operations_one_by_one(per_position, absolute):
     axes, results = (0,) if per_position else (0, 2), []
     for call in (
-        lambda x: standardize_batch(x, 1e-5, per_position=per_position, absolute=absolute).clean,
+        lambda x: standardize_batch(x, 1e-5, per_position=per_position, absolute=absolute)[0],
         lambda x: explicit(x, 1e-5, axes, absolute),
     ):
         x = (3 * random(5, 4, 2, 3) + 1).transpose(1, 2).requires_grad_()  # (batch, heads, tokens, size)
@@ -33,7 +33,7 @@ def test_equals_the_operations_one_by_one(per_position, absolute):
     torch.testing.assert_close(results[0], results[1], atol=1e-12, rtol=1e-12)
     assert results[0][1].abs().max() > 0.01
     assert gradcheck(
-        lambda x: standardize_batch(x, 1e-5, per_position=per_position, absolute=absolute).clean,
+        lambda x: standardize_batch(x, 1e-5, per_position=per_position, absolute=absolute)[0],
         random(4, 2, 3, 2).requires_grad_(),
     )
 
@@ -46,7 +46,7 @@ def test_a_mean_that_is_large_against_the_spread_costs_no_precision():
 
 def test_what_does_not_vary_is_zero_without_a_gradient():
     x = torch.full((4, 1, 2, 3), 0.7, requires_grad=True)
-    clean = standardize_batch(x, 1e-5, per_position=True, absolute=True).clean
+    clean = standardize_batch(x, 1e-5, per_position=True, absolute=True)[0]
     clean.sum().backward()
     assert clean.abs().max() < 1e-3
     assert x.grad.abs().max() < 1e-3
@@ -56,7 +56,7 @@ def test_the_backward_pass_keeps_the_result_and_a_byte():
     kept = []
     x = torch.randn(8, 2, 4, 3, requires_grad=True)
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor) or tensor, lambda tensor: tensor):
-        clean = standardize_batch(x, 1e-5, per_position=True, absolute=True).clean
+        clean = standardize_batch(x, 1e-5, per_position=True, absolute=True)[0]
     large = [tensor for tensor in kept if tensor.numel() == x.numel()]
     assert sorted(str(tensor.dtype) for tensor in large) == ["torch.float32", "torch.int8"]
     assert clean.untyped_storage().data_ptr() in {tensor.untyped_storage().data_ptr() for tensor in large}
@@ -70,7 +70,7 @@ def test_a_replaced_row_counts_in_the_moments_and_passes_its_gradient_on():
         return found.clean
 
     x, row = random(3, 2, 4, 2), random(3, 2, 1, 2, seed=1).abs()
-    expected = standardize_batch(x, 1e-5, per_position=False, absolute=True).clean
+    expected = standardize_batch(x, 1e-5, per_position=False, absolute=True)[0]
     expected[torch.arange(3), :, at] = row[:, :, 0]
     torch.testing.assert_close(replaced(x, row), expected)
     assert gradcheck(replaced, (x.requires_grad_(), row.requires_grad_()))

@@ -158,15 +158,13 @@ def test_training_standardises_with_the_batch(statistics: str, padded: bool, opt
         torch.testing.assert_close(one, other if "absolute" in options else other.abs())
 
 
-@pytest.mark.parametrize("centre", [False, True])
 @pytest.mark.parametrize("scale", [False, True])
 @pytest.mark.parametrize("eps", [0.0, 1e-5])
-def test_centring_and_scaling_can_be_left_out(centre: bool, scale: bool, eps: float) -> None:
+def test_scaling_can_be_left_out(scale: bool, eps: float) -> None:
     query, key = normal(0), normal(1)
-    found, _ = make(centre=centre, scale=scale, eps=eps, absolute=False)(query, key)
-    mean = query.mean(0) if centre else 0
+    found, _ = make(scale=scale, eps=eps, absolute=False)(query, key)
     deviation = (query.var(0, correction=0) + eps).sqrt() if scale else 1
-    torch.testing.assert_close(found, (query - mean) / deviation)
+    torch.testing.assert_close(found, (query - query.mean(0)) / deviation)
 
 
 @pytest.mark.parametrize("eps", [1e-5, 0.0])
@@ -221,7 +219,6 @@ def kernel_calls(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         ({}, True),
         ({"running": "std"}, True),
         ({"absolute": False}, True),
-        ({"centre": False}, False),
         ({"scale": False}, False),
         ({"eps": 0.0}, False),
         ({"unbiased": True}, False),
@@ -312,8 +309,8 @@ def test_what_is_remembered_has_names_shapes_and_start_values() -> None:
 def test_a_standardizer_without_options_is_the_papers_with_a_corrected_start() -> None:
     standardizer = QueryKeyStandardizer(2, 4, length=3)
     assert set(dict(standardizer.named_children())) == {"query", "key"}
-    own = (standardizer.statistics, standardizer.centre, standardizer.scale, standardizer.absolute, standardizer.twice)
-    assert own == ("position", True, True, True, False)
+    own = (standardizer.statistics, standardizer.scale, standardizer.absolute, standardizer.twice)
+    assert own == ("position", True, True, False)
     for moments in (standardizer.query, standardizer.key, RunningMoments(2, 3, 4)):
         assert moments.mean.shape == (2, 3, 4)
         options = (moments.unbiased, moments.running, moments.momentum, moments.eps, moments.gradient)

@@ -7,9 +7,8 @@ PEFT itself would load the base with an Auto class of transformers, which refuse
 from __future__ import annotations
 
 import json
-import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +24,10 @@ from levelhead.loading import (
 from levelhead.types import ConfigError
 
 OPTION = "The adapter"
-logger = logging.getLogger(__name__)
 
 
 @checked
-def lora_config(model: nn.Module, *, modules_to_save: Sequence[str] | str | None = None, **options: Any) -> Any:
+def lora_config(model: nn.Module, **options: Any) -> Any:
     """Return PEFT's ``LoraConfig`` for a debiased model, with all that its adapter has to save.
 
     LoRA's matrices go into the original layers. The debiased layer's running statistics, the projector and what is new
@@ -37,8 +35,8 @@ def lora_config(model: nn.Module, *, modules_to_save: Sequence[str] | str | None
 
     Args:
         model: from :func:`attach`, or from :func:`append_encoder` with ``freeze=False``; not yet wrapped by PEFT.
-        modules_to_save: further modules to train and save whole.
-        options: of ``LoraConfig``, such as ``r=8``; ``target_modules`` is ``"all-linear"`` unless given.
+        options: of ``LoraConfig``, such as ``r=8``; ``target_modules`` is ``"all-linear"`` unless given. Not
+            ``modules_to_save``.
 
     Returns:
         A ``peft.LoraConfig``, for ``peft.get_peft_model(model, config)``.
@@ -76,9 +74,8 @@ def lora_config(model: nn.Module, *, modules_to_save: Sequence[str] | str | None
     if record["kind"] == "attach" and "debias" in model.get_submodule(record["attention"])._modules:
         kept.append("debias")
     chosen = {"target_modules": "all-linear", **options}
-    more = [modules_to_save] if isinstance(modules_to_save, str) else modules_to_save or []
     try:
-        return LoraConfig(modules_to_save=sorted({*kept, *more}), **chosen)
+        return LoraConfig(modules_to_save=sorted(kept), **chosen)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"lora_config cannot make a LoraConfig of PEFT: {error}") from None
 
@@ -100,13 +97,12 @@ def is_adapter(place: str | Path) -> bool:
     return adapter and not config  # no file at all has a name that is too long
 
 
-def load_adapter(place: str | Path, load_base: Callable[[str], Any], *, allow_mismatched_weights: bool = False) -> Any:
+def load_adapter(place: str | Path, load_base: Callable[[str], Any]) -> Any:
     """Load the base model that the adapter in ``place`` names, and put the adapter on it.
 
     Args:
         place: a folder that ``save_pretrained`` of a PEFT model wrote.
         load_base: loads a model by its folder or its name on the Hub.
-        allow_mismatched_weights: take an adapter without running statistics all the same; a warning says so.
 
     Returns:
         the ``PeftModel`` in evaluation mode.
@@ -135,12 +131,9 @@ def load_adapter(place: str | Path, load_base: Callable[[str], Any], *, allow_mi
         name for name in network.state_dict() if ".debias." in name and not {name, f"base_model.model.{name}"} & there
     ]
     if lost:
-        what = f"{OPTION} {place} was saved without the running statistics of the debiased layer ({lost[0]})"
-        if not allow_mismatched_weights:
-            raise ConfigError(
-                f"{what}, so it would predict with those of its base. Train it with levelhead.lora_config(model), "
-                "or set allow_mismatched_weights if you mean it."
-            )
-        logger.warning("%s: those of its base are used, as allow_mismatched_weights says.", what)
+        raise ConfigError(
+            f"{OPTION} {place} was saved without the running statistics of the debiased layer ({lost[0]}), so it would "
+            "predict with those of its base. Train it with levelhead.lora_config(model)."
+        )
     with explained(OPTION, str(place), None, "weights"):
         return PeftModel.from_pretrained(network, str(place)).eval()

@@ -78,7 +78,6 @@ class Tap:
         self.current: Pass | None = None  # while a whole model trains
         self.used = False
         self.reading: Reading | None = None
-        self.adapter_told = False
         self.steps: int | None = 0  # backward passes looked at for gradient accumulation; None once that is settled
         self.aligned: Tensor | None = None  # the latest alignment term, without its graph: for who watches training
 
@@ -231,7 +230,7 @@ def training_pass(model: nn.Module, labelled: bool = False) -> Iterator[Tap]:
     if model.training and torch.distributed.is_available() and torch.distributed.is_initialized():
         refuse_sharded(model)
     tap: Tap = attention.tap  # type: ignore[assignment]
-    _check_adapter(model, attention, tap)
+    _check_adapter(model, attention)
     if tap.reading is not None and tap.reading.of is not None:
         tap.reading.of.aligned = True  # of two passes without labels in one loss, the later one is aligned
     tap.used, tap.reading = False, None
@@ -253,10 +252,10 @@ def training_pass(model: nn.Module, labelled: bool = False) -> Iterator[Tap]:
             standardizer.commit()
 
 
-def _check_adapter(model: nn.Module, attention: nn.Module, tap: Tap) -> None:
-    """Refuse to train, and warn once to use, an adapter of PEFT beside running statistics that it does not save."""
+def _check_adapter(model: nn.Module, attention: nn.Module) -> None:
+    """Refuse to train an adapter of PEFT beside running statistics that it does not save."""
     tuners: Any = sys.modules.get("peft.tuners.tuners_utils")
-    if tuners is None or torch.compiler.is_compiling():
+    if tuners is None or torch.compiler.is_compiling() or not model.training:
         return
     if not isinstance(attention._modules.get("debias"), QueryKeyStandardizer):  # wrapped, or there is none
         return
@@ -264,13 +263,8 @@ def _check_adapter(model: nn.Module, attention: nn.Module, tap: Tap) -> None:
     for name, module in model.named_modules():
         adapted = adapted or isinstance(module, tuners.BaseTunerLayer)
         saved = saved or (module is attention and "modules_to_save" in name)
-    if not adapted or saved:
-        return
-    if model.training:
+    if adapted and not saved:
         raise ConfigError(WITHOUT_STATISTICS)
-    if not tap.adapter_told:
-        tap.adapter_told = True
-        warnings.warn(WITHOUT_STATISTICS, UserWarning, stacklevel=2)
 
 
 @checked

@@ -16,6 +16,7 @@ from levelhead.arrays import checked
 from levelhead.attention.attach import check_classes
 from levelhead.attention.block import AppendedClassifier, debiased_record
 from levelhead.attention.config import DebiasConfig, Readout
+from levelhead.attention.interface import evaluating
 from levelhead.attention.probe import probe_inputs
 from levelhead.types import ConfigError, UnsupportedModelError, refuse_absurd_network
 
@@ -129,31 +130,24 @@ def _probe_backbone(backbone: PreTrainedModel, example_inputs: Mapping[str, Any]
     if getattr(backbone.config, "is_encoder_decoder", False):
         raise UnsupportedModelError(f"{refusal}it is an encoder-decoder; pass its encoder as a model of its own.")
     inputs = probe_inputs(backbone, example_inputs)
-    training = backbone.training
-    backbone.eval()
-    try:
-        with torch.no_grad():
-            try:
-                output = backbone(**inputs)
-            except (AttributeError, TypeError, ValueError) as error:
-                if example_inputs is not None:
-                    raise
-                raise UnsupportedModelError(
-                    f"{refusal}it does not run on {', '.join(inputs)} alone ({error}). Pass example_inputs={{...}}, "
-                    "or the one tower of it that is wanted, such as CLIPVisionModel."
-                ) from error
-            hidden = getattr(output, "last_hidden_state", None)
-            if hidden is None:
-                raise UnsupportedModelError(
-                    f"{refusal}it returns no last_hidden_state. Load it with AutoModel instead."
-                )
-            if hidden.ndim != 3:
-                raise UnsupportedModelError(
-                    f"{refusal}its last_hidden_state has shape {tuple(hidden.shape)}, not (batch, tokens, hidden size)."
-                )
-            return hidden, _row_to_read(backbone, inputs, hidden)
-    finally:
-        backbone.train(training)
+    with evaluating(backbone), torch.no_grad():
+        try:
+            output = backbone(**inputs)
+        except (AttributeError, TypeError, ValueError) as error:
+            if example_inputs is not None:
+                raise
+            raise UnsupportedModelError(
+                f"{refusal}it does not run on {', '.join(inputs)} alone ({error}). Pass example_inputs={{...}}, or "
+                "the one tower of it that is wanted, such as CLIPVisionModel."
+            ) from error
+        hidden = getattr(output, "last_hidden_state", None)
+        if hidden is None:
+            raise UnsupportedModelError(f"{refusal}it returns no last_hidden_state. Load it with AutoModel instead.")
+        if hidden.ndim != 3:
+            raise UnsupportedModelError(
+                f"{refusal}its last_hidden_state has shape {tuple(hidden.shape)}, not (batch, tokens, hidden size)."
+            )
+        return hidden, _row_to_read(backbone, inputs, hidden)
 
 
 def _row_to_read(backbone: PreTrainedModel, inputs: dict[str, Any], hidden: Tensor) -> Readout:

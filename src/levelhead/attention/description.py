@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from torch import nn
@@ -27,6 +27,7 @@ STATISTICS = {
 ATTACHED = "levelhead.attach"
 APPENDED = "levelhead.append_encoder"
 BUILT_IN = "levelhead.DebiasedBlock"
+UNTRAINED = "no training batch seen yet: train the model, or call levelhead.calibrate(model, loader)"
 NOBODY_ASKED = "levelhead.readout_only was not called"
 
 
@@ -83,7 +84,7 @@ class Description:
             lines += [
                 ("debiasing", f"queries and keys become {f'|{centred}|' if options.absolute else centred}"),
                 ("statistics", f"{options.statistics}: {STATISTICS[options.statistics]}"),
-                ("", f"{self.batches:,} training batches seen" if self.batches else self._no_batches()),
+                ("", f"{self.batches:,} training batches seen" if self.batches else UNTRAINED),
             ]
         else:
             lines.append(("debiasing", "none: queries and keys stay as they are (normalize=False)"))
@@ -94,16 +95,9 @@ class Description:
                 lines.append(("", "not part of any loss: add alpha * levelhead.alignment(model, labels)"))
         else:
             lines.append(("alignment", "none (alpha=0)"))
-        usual = NotebookOptions()
-        changed = [
-            f"{option.name}={getattr(options.notebook, option.name)}"
-            for option in fields(NotebookOptions)
-            if getattr(options.notebook, option.name) != getattr(usual, option.name)
-        ]
+        usual = vars(NotebookOptions())
+        changed = [f"{name}={value}" for name, value in vars(options.notebook).items() if value != usual[name]]
         return [*lines, ("notebook", ", ".join(changed))] if changed else lines
-
-    def _no_batches(self) -> str:
-        return "no training batch seen yet: train the model, or call levelhead.calibrate(model, loader)"
 
     def _rows(self) -> str:
         return "computes the readout row alone" if self.readout_only else f"computes all rows: {self.all_rows}"

@@ -9,18 +9,6 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 
-class Standardized(NamedTuple):
-    """A batch without its sign, and the moments that standardised it; only ``clean`` carries a graph.
-
-    ``clean`` (batch, heads, tokens, head size); ``mean`` and ``variance`` (by n) are (heads, rows, head size), with one
-    row where positions share their statistics.
-    """
-
-    clean: Tensor
-    mean: Tensor
-    variance: Tensor
-
-
 class Replacement(NamedTuple):
     """Rows with statistics of their own: token ``at`` (batch,) int64 of each example becomes ``row``.
 
@@ -33,11 +21,13 @@ class Replacement(NamedTuple):
 
 def standardize_batch(
     x: Tensor, eps: float, *, per_position: bool, absolute: bool, replacement: Replacement | None = None
-) -> Standardized:
-    """Return ``|(x - mean) / sqrt(variance + eps)|`` with the gradient through mean and variance.
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return ``|(x - mean) / sqrt(variance + eps)|``, with the gradient through the moments, mean and variance (by n).
 
-    Moments are taken over the batch, each position apart or over batch and positions. What waits for the backward pass
-    is the result, which the layer keeps anyway, and one byte a number for its sign.
+    The first is (batch, heads, tokens, head size) and alone carries a graph; the moments are (heads, rows, head size),
+    with one row where positions share their statistics. Moments are taken over the batch, each position apart or over
+    batch and positions. What waits for the backward pass is the result, which the layer keeps anyway, and one byte a
+    number for its sign.
 
     Args:
         x: (batch, heads, tokens, head size), float32 or float64, with at least two numbers for each moment.
@@ -56,8 +46,8 @@ def standardize_batch(
         row = replacement.row.flatten(1)
     clean, mean, variance = _Standardize.apply(rows, eps, absolute, index, row)
     shape = tokens_first.shape[1:] if per_position else (1, *tokens_first.shape[2:])
-    moments = (moment.view(shape).transpose(0, 1) for moment in (mean, variance))
-    return Standardized(clean.view(tokens_first.shape).transpose(1, 2), *moments)
+    mean, variance = (moment.view(shape).transpose(0, 1) for moment in (mean, variance))
+    return clean.view(tokens_first.shape).transpose(1, 2), mean, variance
 
 
 class _Standardize(torch.autograd.Function):

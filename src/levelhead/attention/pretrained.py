@@ -58,9 +58,7 @@ def from_pretrained(path: str | Path, *, allow_mismatched_weights: bool = False,
     place = str(path)
     if is_adapter(place):
         base_options = {**options, "allow_mismatched_weights": allow_mismatched_weights}
-        wrapped: PreTrainedModel = load_adapter(
-            place, lambda base: from_pretrained(base, **base_options), allow_mismatched_weights=allow_mismatched_weights
-        )
+        wrapped: PreTrainedModel = load_adapter(place, lambda base: from_pretrained(base, **base_options))
         return wrapped
     for name in OWN_OPTIONS & options.keys():
         raise ConfigError(f"levelhead.from_pretrained takes no {name}: {WHY_NOT}. Leave it out.")

@@ -276,7 +276,6 @@ class QueryKeyStandardizer(nn.Module):
             holds for each pair of positions, and the module is tied to one length.
             ``feature``: over batch and positions.
             ``cls_feature``: as ``feature``, but the readout row of the query has statistics of its own.
-        centre: subtract the mean.
         scale: divide by the deviation.
         absolute: take the absolute value.
         unbiased: divide the sum of squares by n - 1.
@@ -313,7 +312,6 @@ class QueryKeyStandardizer(nn.Module):
         num_key_value_heads: int | None = None,
         length: int | None = None,
         statistics: Statistics = "position",
-        centre: bool = True,
         scale: bool = True,
         absolute: bool = True,
         unbiased: bool = False,
@@ -331,7 +329,7 @@ class QueryKeyStandardizer(nn.Module):
         if twice and (statistics == "cls_feature" or not absolute):
             raise ConfigError("twice=True needs absolute=True and statistics 'position' or 'feature'")
         self.statistics, self.length, self.eps = statistics, length, eps
-        self.centre, self.scale, self.absolute, self.twice = centre, scale, absolute, twice
+        self.scale, self.absolute, self.twice = scale, absolute, twice
         moments = functools.partial(
             RunningMoments,
             rows=length if statistics == "position" and length is not None else 1,
@@ -425,7 +423,7 @@ class QueryKeyStandardizer(nn.Module):
 
     def _in_one_step(self, x: Tensor, valid: Tensor | None) -> bool:
         """Whether the kernel of batch normalisation computes what the options ask for."""
-        usual = self.centre and self.scale and self.eps > 0 and not self.twice
+        usual = self.scale and self.eps > 0 and not self.twice
         if not usual or self.key.unbiased or not self.key.gradient or valid is not None or process_count() > 1:
             return False
         if torch.compiler.is_compiling():  # which joins single operations alone
@@ -441,7 +439,7 @@ class QueryKeyStandardizer(nn.Module):
         return [running.of_batch(moments) for (running, _, _), moments in zip(parts, merged, strict=True)]
 
     def _standardize(self, x: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
-        centred = x - mean if self.centre else x
+        centred = x - mean
         if not self.scale:
             return centred
         if self.eps:
@@ -453,17 +451,15 @@ class QueryKeyStandardizer(nn.Module):
         # A question about a value breaks the graph of torch.compile, and cannot be asked in torch.export.
         if self.training or self._known_updated or torch.compiler.is_compiling():
             return
-        if not bool((self.key.num_batches_tracked == 0).all()):
-            self._known_updated = True
-            return
         self._known_updated = True
-        warnings.warn(
-            "Debiased attention is evaluated before any training step: its running statistics still have their "
-            "start values (mean 0, spread 1). Train first, load trained weights with levelhead.from_pretrained, or "
-            "take the statistics from data with levelhead.calibrate(model, loader).",
-            UserWarning,
-            stacklevel=3,
-        )
+        if bool((self.key.num_batches_tracked == 0).all()):
+            warnings.warn(
+                "Debiased attention is evaluated before any training step: its running statistics still have their "
+                "start values (mean 0, spread 1). Train first, load trained weights with levelhead.from_pretrained, or "
+                "take the statistics from data with levelhead.calibrate(model, loader).",
+                UserWarning,
+                stacklevel=3,
+            )
 
     def commit(self) -> None:
         """Move all running averages by the last batch, once; without a new batch nothing happens."""

@@ -180,7 +180,7 @@ class Comparison:
         """Return a JSON-able dict of aggregates: no row of the data is in it."""
         return {
             **{name: getattr(self, name) for name in AS_THEY_ARE},
-            "settings": {name: _public(settings) for name, settings in self.settings.items()},
+            "settings": {name: without_paths(settings) for name, settings in self.settings.items()},
             "told": self.told,
             "marks": {method: self.marks(method) for method in self.table.rows},
             "matched_positive_rate": self.positive_rate,
@@ -267,14 +267,6 @@ def _joint_row(record: Record) -> JointRow:
 
 def _maybe(record: Record | None) -> Estimate | None:
     return None if record is None else estimate_from_dict(record)
-
-
-def _public(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return settings without the place of a backbone's folder on this machine."""
-    backbone = settings.get("model.backbone")
-    if backbone is None or not Path(backbone).is_absolute():
-        return settings
-    return settings | {"model.backbone": Path(backbone).name}
 
 
 def without_folder(key: str, value: Any) -> Any:

@@ -122,7 +122,7 @@ def load_klaad(recipe: str | Path, settings: Iterable[str] = ()) -> KlaadConfig:
     Sections: ``klaad`` (fields of :class:`~levelhead.lm.klaad.Klaad`; ``preset`` names published weights), ``train``,
     ``model`` and ``seed``. Errors: :class:`~levelhead.types.ConfigError` that names the key.
     """
-    path = find_recipe(recipe, "lm", "KLAAD recipe", "klaad_*.yaml")
+    path = find_recipe(recipe, "lm")
     config: KlaadConfig = build_options(KlaadConfig, override(read_recipe(path), settings), "recipe")
     return config
 

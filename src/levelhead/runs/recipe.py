@@ -159,11 +159,10 @@ def is_file(path: Path) -> bool:
         return False
 
 
-def find_recipe(recipe: str | Path, kind: str = "", what: str = "", files: str = "*.yaml") -> Path:
+def find_recipe(recipe: str | Path, kind: str = "") -> Path:
     """Return the recipe file: a path, or the name of one that comes with levelhead.
 
-    Recipes of a ``kind``, such as pretraining, lie in a folder of that name among the others. ``what`` an error calls
-    one that is not there; it names the nearest of the ``files``.
+    Recipes of a ``kind``, such as pretraining, lie in a folder of that name among the others.
     """
     path, folder = Path(recipe), recipe_folder() / kind
     if is_file(path):
@@ -172,9 +171,8 @@ def find_recipe(recipe: str | Path, kind: str = "", what: str = "", files: str =
     packaged = folder / f"{path.name.removesuffix('.yaml')}.yaml"
     if path.parent in (Path(), Path("recipes") / kind) and is_file(packaged):
         return packaged
-    names = sorted(file.stem for file in folder.glob(files))
-    what = what or f"{kind} recipe".lstrip()
-    raise ConfigError(f"There is no {what} {quoted(str(recipe))}. {nearest(path.stem, names)}")
+    names = sorted(file.stem for file in folder.glob("*.yaml"))
+    raise ConfigError(f"There is no {f'{kind} recipe'.lstrip()} {quoted(str(recipe))}. {nearest(path.stem, names)}")
 
 
 def data_recipe(data: str) -> dict[str, Any]:
