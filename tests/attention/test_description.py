@@ -1,13 +1,12 @@
 """What ``lh.describe`` says, and that it says it of the model as it is."""
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
 from tiny_models import LABELS, backbone, batch, build, make
 from torch import nn
-from transformers import GPT2Config, GPT2Model, ViTConfig, ViTForImageClassification
+from transformers import GPT2Config, GPT2Model
 
 import levelhead as lh
 
@@ -116,13 +115,6 @@ def test_the_last_token_of_a_decoder():
     text = str(lh.describe(lh.append_encoder(gpt2, 2)))
     assert "readout      the last real token" in text
     assert "computes the readout row alone" in text
-
-
-def test_the_page_shows_what_is_printed():
-    page = (Path(__file__).parents[2] / "docs" / "methods" / "dam.md").read_text(encoding="utf-8")
-    shape = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
-    model = lh.attach(ViTForImageClassification(ViTConfig(**shape, image_size=32)))
-    assert f"```\n{lh.describe(model)}\n```" in page
 
 
 def test_a_block_in_a_network_of_ones_own():
