@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from levelhead.data import DATASETS, SPLITS, Fold, celeba_folder, hatexplain, text_files, utkface_folder
-from levelhead.types import ConfigError
 from test_blindness import ALL_LAYOUTS, COMPUTED, LAYOUTS, draw, sentences, write_files
 
 # What is declared sensitive, as the file calls it, and the target; by layout, or by data set.
@@ -213,38 +212,6 @@ def test_training_opens_whom_rows_are_of_only_to_deal_them_and_then_by_person(
     folds = [Fold(data=data, folds=3, fold=fold) for fold in range(3)]
     tested = [person for fold in folds for person in set(fold.people("test") or ())]
     assert len(tested) == len(set(tested)) == 11
-
-
-ROLES: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
-    "text-csv": ({"file": "a.csv", "folder": "a"}, ("text_column", "pair_column", "target", "split_column")),
-    "image-folder-csv": ({"folder": "a"}, ("file_column", "target", "split_column")),
-    "hub": ({"path": "a"}, ("image_column", "text_column", "target")),
-}
-"""Where a data set may lie, and the columns that training opens."""
-
-
-@pytest.mark.parametrize("name", ROLES)
-def test_a_column_of_people_or_groups_has_no_other_role(name: str) -> None:
-    place, roles = ROLES[name]
-    for role in roles:
-        for sensitive in ("where", ("other", "where")):
-            with pytest.raises(ConfigError, match=r"against its own task|could not be kept from it"):
-                DATASETS[name](**place, **{role: "where"}, sensitive=sensitive)
-    for role in ("sensitive", *roles):
-        with pytest.raises(ConfigError, match=r"data\.person_column"):
-            DATASETS[name](**place, person_column="who", **{role: "who"})
-    if name != "image-folder-csv":
-        DATASETS[name](**place, person_column="who", id_column="who")
-
-
-@pytest.mark.parametrize("name", DATASETS)
-def test_every_root_may_be_a_text(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LEVELHEAD_DATA", str(tmp_path / "elsewhere"))
-    layouts = [write for (data, _), write in ALL_LAYOUTS.items() if data == name]
-    options = layouts[0](tmp_path / "there", draw("kept"), False) if layouts else {}  # the others are drawn here
-    as_text, as_path = (DATASETS[name](root=root, **options) for root in (str(tmp_path / "there"), tmp_path / "there"))
-    as_text.check()
-    assert as_text.examples("train").fingerprint == as_path.examples("train").fingerprint
 
 
 @pytest.mark.parametrize("name", LAYOUTS)

@@ -10,10 +10,8 @@ from pathlib import Path
 import pytest
 
 from command_line import run
-from levelhead.bench.grid import compare_methods, make_cells, run_grid
-from levelhead.bench.ray_cluster import connected
 from levelhead.registry import _CurrentFolder
-from test_plugins import FOCAL, TINY, plan
+from test_plugins import FOCAL, TINY
 
 NAMES = (
     *("random", "numpy", "json", "pynvml", "torch", "yaml", "logging", "secrets", "pandas", "pyarrow", "rich", "click"),
@@ -121,33 +119,6 @@ def test_no_process_of_a_pool_imports_a_file_of_the_current_folder(hostile: Path
         "        pool.submit(abs, -3).result()\n"
     )
     start(hostile, str(script))
-
-
-@pytest.mark.slow
-@pytest.mark.long
-@pytest.mark.timeout(600)
-@pytest.mark.filterwarnings("ignore")  # Ray's own
-def test_no_worker_of_ray_imports_a_file_of_the_current_folder(
-    hostile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("ray")
-    from ray.cluster_utils import Cluster
-
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    cluster = Cluster(
-        initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False, "object_store_memory": 10**8}
-    )
-    try:
-        (hostile / "mine.py").write_text(FOCAL)
-        monkeypatch.chdir(hostile)
-        grid = compare_methods(plan("erm"), ["mine:Focal"], [0], {})
-        with connected(cluster.address, tmp_path / "ray") as (launch, slots):
-            failures = run_grid(make_cells(grid, tmp_path / "ray"), workers=slots, launch=launch)
-        assert [failure.message for failure in failures] == []
-        assert Path.cwd() == hostile
-    finally:
-        cluster.shutdown()
-    assert not (hostile / "taken").exists()
 
 
 def test_a_module_that_the_user_names_may_import_those_beside_it_and_nobody_else_may(

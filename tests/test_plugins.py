@@ -226,14 +226,3 @@ def test_our_own_classes_have_short_names() -> None:
     assert "nothing" not in DATASETS
     with pytest.raises(KeyError):
         DATASETS["nothing"]
-
-
-@pytest.mark.parametrize("module", ["evil", "runs.sent.evil"])
-def test_a_run_folder_cannot_bring_its_code_along(module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sent = tmp_path / "runs" / "sent"
-    sent.mkdir(parents=True)
-    (sent / "evil.py").write_text("raise SystemExit('the code ran')\n")
-    (sent / "config.yaml").write_text(f"data: {{name: portraits}}\nmethod: {{name: '{module}:Evil'}}\n")
-    monkeypatch.chdir(sent if module == "evil" else tmp_path)
-    with pytest.raises(ConfigError, match="whose code lies in the same folder"):
-        load_run(sent)

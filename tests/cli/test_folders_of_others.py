@@ -22,20 +22,8 @@ from levelhead.types import ConfigError, DataError
 from tiny import tiny_vit
 
 FILES = [
-    *("config.yaml", "evaluation-test.json", "predictions-test.parquet", "predictions-validation.parquet", ".lock"),
-    *("metrics.json", "cost.json", "log.jsonl", "environment.json", "data.json", "cost-so-far.json", "model"),
-    *("model/README.md", "model/config.json", "model/model.safetensors", "checkpoints/stage-1.safetensors"),
-    *(
-        "checkpoints",
-        "epochs",
-        "figures",
-        "pretraining",
-        "grid.yaml",
-        "looks.json",
-        "scores-bold.json",
-        "answers-bold.jsonl",
-    ),
-    *("klaad.json", "held-out-terms.txt", "gap.json", "examples-bold.json", "new/deeper/any-name"),
+    *("config.yaml", "evaluation-test.json", "predictions-test.parquet", ".lock", "model", "model/model.safetensors"),
+    *("checkpoints", "grid.yaml", "scores-bold.json", "klaad.json", "new/deeper/any-name"),
 ]
 OF_RUNS = [
     "evaluate {0}",

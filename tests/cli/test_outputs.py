@@ -14,8 +14,6 @@ import pytest
 from safetensors import SafetensorError
 
 from command_line import VERBS, run
-from levelhead.report import blocks
-from levelhead.report.page import write_page
 from levelhead.runs.recipe import build_experiment
 from levelhead.runs.train import train_run
 from levelhead.storage import check_outputs, write_atomically, write_text, writing
@@ -103,16 +101,6 @@ def test_an_input_is_never_an_output(
     assert not Path("gap").exists()
 
 
-def test_what_a_run_folder_consists_of_is_no_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "metrics.json").write_text("{}")
-    for name in ("metrics.json", "evaluation-test.json", "model/config.json", "model/model.safetensors"):
-        assert run("evaluate", tmp_path / "run", "--json", tmp_path / "run" / name) == 2
-        assert "is a file of the folder that is read" in capsys.readouterr().err
-    check_outputs({"--html": tmp_path / "run" / "page.html"}, runs=[tmp_path / "run"])
-    assert (tmp_path / "run" / "metrics.json").read_text() == "{}"
-
-
 PARTS_OF_A_RUN = (
     *("config.yaml", "metrics.json", "predictions-test.parquet", "evaluation-test.json", "cost.json", "log.jsonl"),
     *("environment.json", "inferred-parts.parquet", ".lock"),
@@ -149,15 +137,6 @@ def test_no_part_of_a_run_is_an_output(name: str) -> None:
     for folder in ("run", "link", "run/../run", f"../{Path.cwd().name}/run"):
         with pytest.raises(ConfigError, match=r"is a file of the (run folder|saved model)"):
             check_outputs({"--json": Path(folder) / name})
-
-
-@pytest.mark.usefixtures("whole_run")
-@pytest.mark.parametrize("name", ["metrics.json", "model/README.md", "checkpoints/stage-0.safetensors"])
-def test_no_page_from_python_is_a_part_of_a_run(name: str, tmp_path: Path) -> None:
-    page = blocks.page("Run", "A finding.", [], title="A run")
-    with pytest.raises(ConfigError, match=f"path .*{name} is a file of the (run folder|saved model)"):
-        write_page(tmp_path / "run" / name, page)
-    write_page(tmp_path / "run" / "page.html", page)
 
 
 def test_pages_may_stand_beside_a_run_and_in_folders_that_are_none(tmp_path: Path) -> None:
@@ -320,13 +299,6 @@ def test_any_other_error_of_the_disk_is_one_line(
     assert capsys.readouterr().err.strip().splitlines()[-1] == "Error: Permission denied: /some/log.jsonl."
 
 
-def test_a_name_may_be_as_long_as_the_disk_allows(tmp_path: Path) -> None:
-    for name in ("x" * 255, "ü" * 127):
-        write_text(tmp_path / name, "text")
-        assert (tmp_path / name).read_text() == "text"
-    assert len(names(tmp_path)) == 2
-
-
 def test_a_folder_that_is_no_run_is_left_as_it_is(tmp_path: Path) -> None:
     """Nothing is made in it, and no file is taken for what a killed run left behind."""
     experiment = build_experiment({"data": {"name": "portraits"}, "method": {"name": "erm"}})
@@ -347,20 +319,3 @@ def test_a_folder_that_is_no_run_is_left_as_it_is(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "run" / ".lock")
     with pytest.raises(DataError, match="is a pipe, a socket or a device"):
         train_run(experiment, tmp_path / "run")
-
-
-def test_out_and_html_mean_the_same_in_every_verb() -> None:
-    """--out is what a verb makes, --html a page beside it; ``report`` makes a page, and has no other output."""
-    makes = ("Folder", "The picture", "The recipe", "Write the decisions here", "Write the predictions here")
-    seen: dict[str, set[str]] = {"--out": set(), "--html": set()}
-    for verb, command in VERBS.items():
-        for option in command.params:
-            if "--out" in option.opts:
-                assert option.help.startswith(makes), (verb, option.help)
-                seen["--out"].add(verb.split()[0])
-            if "--html" in option.opts:
-                page = "Write the page here" if verb == "report" else "one standalone HTML page"
-                assert page in option.help, (verb, option.help)
-                seen["--html"].add(verb.split()[0])
-    assert {"train", "figure", "apply", "init"} <= seen["--out"]
-    assert {"audit", "explain", "compare", "report"} <= seen["--html"]

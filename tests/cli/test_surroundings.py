@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -86,20 +85,6 @@ def test_an_odd_variable_is_named(
         monkeypatch.setenv(name, given)
         assert run("plan", "--gap", "5", "--rate", "0.3") == status
         assert (f"Error: The environment variable {name} is " in capsys.readouterr().err) == (status == 2)
-
-
-def test_a_report_of_no_column_is_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    records = [{"by_attribute": one} for one in ({}, [], {"g": {}})]
-    records += [{"by_attribute": {}, "threshold": 0.5, "scale": "probability"}]
-    records += [{"kind": "regression audit"}, {"kind": "indirect audit", "by_attribute": {}}]
-    records += [{"comparisons": [{}]}, {"headlines": {}}, {"arithmetic_check": {}}, {"figures": {}, "published": {}}]
-    for record in records:
-        Path("result.json").write_text(json.dumps(record))
-        assert run("report", "result.json", "--html", "page.html") == 2, record
-        assert "Error: result.json " in capsys.readouterr().err.replace("\n", " ")
 
 
 def test_ctrl_c_while_the_code_is_read_ends_quietly() -> None:

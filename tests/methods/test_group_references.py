@@ -15,9 +15,7 @@ from transformers import (
 
 from levelhead.attention import append_encoder, attach, readout_only
 from levelhead.attention.watching import attending, attention_map, readout_query
-from levelhead.methods import DSA
 from levelhead.methods.dsa import pixel_range
-from levelhead.models.head import with_classes
 from levelhead.objectives.patches import PatchAttack, patch_layout, replace_patch, without_conflict
 from levelhead.objectives.queries import TargetedAlignment, query_distance, reversal_strength, reversed_gradient
 from levelhead.objectives.self_attention import DebiasedSelfAttention, attention_divergence
@@ -41,14 +39,6 @@ def test_mean_queries_are_compared_within_each_class_where_shifts_that_cancel_ou
     labels, group, ones = torch.tensor([0, 1, 0, 1]), torch.tensor([0, 0, 1, 1]), torch.ones(4)
     assert distance(query, labels, group, ones) == pytest.approx(16)
     assert distance(query, labels, group, ones, means="scalar") == 0
-
-
-def test_weights_are_copies():
-    index = torch.tensor([0, 1, 1, 1, 2, 3, 4, 5])
-    weight = torch.tensor([1.0, 3, 1, 1, 1, 1], dtype=torch.float64)
-    copies = distance(QUERY[index], LABELS[index], GROUP[index], torch.ones(8, dtype=torch.float64))
-    assert distance(weight=weight) == pytest.approx(copies)
-    assert distance(weight=torch.zeros(6, dtype=torch.float64)) == 0
 
 
 def test_with_three_groups_it_is_the_mean_over_the_pairs_that_are_there():
@@ -274,30 +264,3 @@ def test_the_range_of_pixels_is_that_of_the_data():
     assert picture.shape == (1, 3, 16, 16)
     assert torch.equal(low, examples.inputs.pixels.amin(dim=(0, 2, 3)))
     assert torch.equal(high, examples.inputs.pixels.amax(dim=(0, 2, 3)))
-
-
-def test_what_is_computed_of_all_rows_comes_in_their_order_and_is_counted():
-    lab = told_lab()
-    model = lab.new_auxiliary(classes=3)
-    found = lab.compute(lambda inputs, rows: torch.cat([model(**inputs).logits, rows[:, None].float()], dim=1))
-    assert found.shape == (20, 4)
-    assert found[:, 3].tolist() == list(range(20))
-    size = sum(parameter.numel() for parameter in model.parameters())
-    assert lab.work.forward == lab.work.backward == 20 * size
-
-
-def test_another_number_of_classes_leaves_other_networks_alone():
-    torch.manual_seed(0)
-    bert = with_classes(tiny_bert(), 5)
-    assert bert(input_ids=torch.ones(1, 3, dtype=torch.int64)).logits.shape == (1, 5)
-    assert bert.config.num_labels == 2  # a configuration may be shared
-    vit = tiny_vit()
-    with_classes(type(vit)(vit.config), 7)
-    assert type(vit)(vit.config)(torch.zeros(1, 3, 16, 16)).logits.shape == (1, 2)
-
-
-def test_a_stage_that_is_not_scored_keeps_its_last_epoch():
-    lab = told_lab(epochs=2)
-    (first, *_) = DSA().stages(lab)
-    assert not first.scored
-    assert first.select == "last"

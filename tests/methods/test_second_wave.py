@@ -16,11 +16,11 @@ from labs import Small, drawn, lab_of, missing, recipe, second_stage
 from torch import Tensor, nn
 
 from levelhead.data.base import Examples
-from levelhead.methods import ERM, GEORGE, SPARE, XRM, CnC, Method, clusters
+from levelhead.methods import ERM, GEORGE, SPARE, XRM, CnC, Method
 from levelhead.methods.clusters import k_means, silhouettes
 from levelhead.methods.falling import warn_of_fall
 from levelhead.methods.fit import fit
-from levelhead.methods.george import best_clusters, hardness, mean_of_clusters, principal_directions
+from levelhead.methods.george import best_clusters, hardness, mean_of_clusters
 from levelhead.methods.spare import drawing_chances
 from levelhead.methods.xrm import infer_mistakes
 from levelhead.objectives.correct_contrast import CorrectContrast, contrast, contrast_pairs
@@ -147,16 +147,6 @@ def test_silhouettes_are_those_worked_by_hand_and_0_of_a_point_alone_of_equal_po
     assert silhouettes(POINTS, np.zeros(6, np.int64), draws())[0].tolist() == [0] * 6
 
 
-def test_silhouettes_of_many_points_are_those_of_some(monkeypatch: pytest.MonkeyPatch) -> None:
-    points = draws().normal(size=(1200, 2)) + np.repeat([[0.0], [8.0]], 600, axis=0)
-    found = np.repeat([0, 1], 600)
-    whole, _ = silhouettes(points, found, draws())
-    monkeypatch.setattr(clusters, "SAMPLE", 200)
-    some, theirs = silhouettes(points, found, draws())
-    assert len(some) == len(theirs) == 200
-    assert some.mean() == pytest.approx(whole.mean(), abs=0.02)
-
-
 def test_k_means_finds_clusters_again_from_the_same_seed_and_ends_where_all_points_are_equal() -> None:
     truth = np.repeat(np.arange(4), 50)
     points = draws(1).normal(size=(200, 3)) + 12 * draws(2).normal(size=(4, 3))[truth]
@@ -231,13 +221,6 @@ def test_both_terms_of_the_contrast_and_cross_entropy_are_weighted_as_told() -> 
     assert not [name for name in objective.state_dict() if not name.startswith("model.")]
 
 
-def test_half_of_the_rows_of_the_second_training_were_missed() -> None:
-    lab = missing(lab_of(make_examples(40)), slice(4))
-    stage = list(CnC().stages(lab))[1]
-    assert stage.sampling is not None
-    assert stage.sampling[:4].sum() == pytest.approx(stage.sampling[4:].sum())
-
-
 @pytest.mark.parametrize(("wrong", "said"), [(0, "nothing"), (40, "everything")])
 def test_cnc_says_where_there_are_no_pairs(wrong: int, said: str, caplog: pytest.LogCaptureFixture) -> None:
     lab = missing(lab_of(make_examples(40)), slice(wrong))
@@ -250,13 +233,6 @@ def test_hardness_is_that_worked_by_hand() -> None:
     towards, rest = hardness(np.array([[1.0, 1, 0]]), np.array([[1.0, 2, 0], [0, 2, 1]]))
     assert towards.tolist() == pytest.approx([-0.707107], abs=1e-6)
     assert rest[0] == pytest.approx([0.5, 1, 0.5])
-
-
-def test_principal_components_are_the_directions_of_most_variance() -> None:
-    points = draws().normal(size=(500, 3)) * [1, 9, 3]
-    centre, directions = principal_directions(points, 2)
-    found = (points - centre) @ directions
-    assert np.abs(np.corrcoef(found.T, points[:, [1, 2]].T)[:2, 2:].diagonal()) == pytest.approx([1, 1], abs=0.02)
 
 
 def test_the_number_of_clusters_is_found() -> None:
@@ -351,14 +327,3 @@ def test_rows_against_a_shortcut_are_served_better_or_not(
     """Plain training gets 20% of them right at 95%, 59% at 80%, and 35% at 95% where the shortcut is blurred."""
     gain = accuracy(name, agree, blurred)[1] - accuracy("erm", agree, blurred)[1]
     assert low < gain < high
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "low", "high"),
-    [("xrm", 0.05, 0.1), ("cnc", 0.03, 0.07), ("spare", -0.01, 0.01), ("george", -0.01, 0.01)],
-)
-@pytest.mark.long
-def test_what_they_cost_where_there_is_no_shortcut(name: str, low: float, high: float) -> None:
-    """Plain training gets 84% right; XRM and CnC give weight to rows that are merely hard."""
-    assert low < np.mean(accuracy("erm", 0.5)) - np.mean(accuracy(name, 0.5)) < high

@@ -14,14 +14,13 @@ import torch
 from labs import lab_of, recipe
 from torch import Tensor, nn
 
-from levelhead.bench.tables import collect
 from levelhead.data import MultiNLI
 from levelhead.data.base import Examples
 from levelhead.data.images import ImageInputs
 from levelhead.data.texts import Texts
 from levelhead.data.views import NOTHING, View
 from levelhead.methods import DAM, ERM, LearnedMixin, Method, PoE, Stage, ViewReweight
-from levelhead.methods.bias_only import cross_fitted, doubted, trained_on
+from levelhead.methods.bias_only import cross_fitted, doubted
 from levelhead.methods.fit import fit
 from levelhead.objectives.experts import (
     LearnedProduct,
@@ -30,7 +29,6 @@ from levelhead.objectives.experts import (
     scaled_entropies,
 )
 from levelhead.report import marks
-from levelhead.runs.evaluate import evaluate_run
 from levelhead.runs.recipe import build_experiment
 from levelhead.runs.train import train_run
 from levelhead.storage import read_json
@@ -136,14 +134,6 @@ def test_the_bias_only_networks_see_the_view_alone_and_the_kept_one_all() -> Non
         assert (stage.inputs is None) or (seen[..., 8:].unique().numel() == 1)
 
 
-def test_a_network_of_all_rows_predicts_other_inputs() -> None:
-    lab = lab_of(make_examples(48), epochs=6)
-    network = last_answer(trained_on(lab, lab.viewed(View())), lab)
-    found = lab.predict(network, make_examples(30, seed=5).inputs)
-    assert lab.steps == 6 * 48 // 16
-    assert (found.argmax(-1) == make_examples(30, seed=5).labels).double().mean() > 0.9
-
-
 class TwoMeans(nn.Module):
     """A linear classifier of the mean brightness of the left and of the right half."""
 
@@ -192,11 +182,6 @@ def test_a_declared_shortcut_decides_less(method: Method, plain: float) -> None:
     """Of rows that contradict the shortcut ERM gets 29% right, poe 78, learned-mixin 66 and view-reweight 72."""
     assert plain < 0.4
     assert right_where_it_breaks(method) > plain + 0.2
-
-
-@pytest.mark.parametrize("kind", [PoE, LearnedMixin, ViewReweight])
-def test_a_view_that_tells_nothing_changes_little(kind: type[PoE], plain: float) -> None:
-    assert right_where_it_breaks(kind(view=View("region", box=(0, 0.75, 1, 1)))) == pytest.approx(plain, abs=0.05)
 
 
 def test_a_region_keeps_its_pixels_and_makes_the_others_grey() -> None:
@@ -258,16 +243,6 @@ def test_a_method_says_which_view_it_was_told() -> None:
     assert PoE().told is DAM(base=PoE()).told is ERM().declared_view is None
     experiment = recipe("dam+poe", {"base": {"view": region}})
     assert build_experiment(experiment.to_dict()) == experiment
-
-
-def test_a_run_on_a_view_of_pictures_is_marked_in_tables(tmp_path: Path) -> None:
-    for name, view in (("erm", None), ("poe", {"kind": "chroma"})):
-        experiment = recipe(name, view and {"view": view})
-        told = train_run(experiment, tmp_path / name)["told"]
-        assert told == (view and "DECLARES chroma")
-        evaluate_run(tmp_path / name)
-    (found,) = collect([tmp_path], "test")
-    assert "DECLARES chroma" in str(found.compare("erm").to_dict())
 
 
 @pytest.fixture

@@ -248,21 +248,12 @@ def flip(file: Path, position: int) -> None:
 
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "values cut": cut_to("values.bin", -1),
-    "values longer": cut_to("values.bin", 1),
-    "values empty": lambda place: (place / "values.bin").write_bytes(b""),
     "values gone": lambda place: (place / "values.bin").unlink(),
     "a flipped bit": lambda place: flip(place / "values.bin", 777),
     "manifest cut": cut_to("manifest.json", 100),
-    "manifest a list": lambda place: (place / "manifest.json").write_text("[]"),
-    "manifest not text": lambda place: (place / "manifest.json").write_bytes(b"\xff\xfe"),
     "manifest gone": lambda place: (place / "manifest.json").unlink(),
-    "no entries": lambda place: (place / "manifest.json").write_text("{}"),
     "other lengths": wrong("manifest.json", lengths="0" * 32),
     "another width": wrong("manifest.json", width=8),
-    "a text for a width": wrong("manifest.json", width="16"),
-    "another type": wrong("manifest.json", dtype="bfloat16x"),
-    "no hashes": wrong("manifest.json", digests=[]),
-    "an unfinished manifest": wrong("manifest.json", done_tokens=9),
 }
 
 
@@ -354,25 +345,10 @@ def test_a_stopped_build_goes_on(cache: Path, error: Any, rows: list[int], near:
     torch.testing.assert_close(whole(kept), expected, atol=near, rtol=0)
 
 
-def test_a_build_stopped_in_bfloat16_does_not_begin_with_float16_again(
-    cache: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    stopped(5, backbone=Scaled(1e5))  # one row, at least a batch in vain, at least a batch
-    assert len(caplog.records) == 1
-    kept, rows = noted(Scaled(1e5))
-    assert kept.values.dtype == torch.bfloat16
-    assert sum(rows) < ROWS
-    assert len(caplog.records) == 1
-
-
 UNFINISHED: dict[str, Callable[[Path], object]] = {
     "holes": lambda place: flip(place / "values.bin", 100),
-    "few values": cut_to("values.bin", 500),
     "no values": lambda place: (place / "values.bin").unlink(),
-    "note cut": cut_to("progress.json", 50),
     "note of more rows": wrong("progress.json", done_rows=24),
-    "note of another type": wrong("progress.json", width=8),
-    "note of other lengths": wrong("progress.json", lengths="0"),
 }
 
 
@@ -389,35 +365,6 @@ def test_damage_is_said_and_built_anew(cache: Path, caplog: pytest.LogCaptureFix
         assert sum(rows) == ROWS + 1
     (record,) = caplog.records
     assert ("cannot be used" if damage in UNFINISHED else "is damaged") in record.getMessage()
-
-
-def test_values_reach_the_disk_before_the_note_that_counts_them(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(features_build, "NOTE_EVERY", 0.0)
-    events: list[tuple[str, int]] = []
-    synchronise, replace = os.fsync, os.replace
-
-    def fsync(descriptor: int) -> None:
-        synchronise(descriptor)
-        path = Path(f"/proc/self/fd/{descriptor}").readlink()
-        events.append((path.name, len(path.read_bytes().rstrip(b"\0")) if path.name == "values.bin" else 0))
-
-    def renamed(source: Path, target: Path) -> None:
-        replace(source, target)
-        events.append((Path(target).name, 0))
-
-    monkeypatch.setattr(os, "fsync", fsync)
-    monkeypatch.setattr(os, "replace", renamed)
-    read()
-    notes = [at for at, (name, _) in enumerate(events) if name in ("progress.json", "manifest.json")]
-    assert len(notes) == 6
-    for at in notes:
-        assert events[at - 2][0] == "values.bin"
-        assert events[at - 1][0].startswith(f".{events[at][0]}.")
-    sizes = [events[at - 2][1] for at in notes]
-    assert sizes == sorted(sizes)
-    total = count_bytes(texts().lengths, 16)
-    assert total - 2 <= sizes[-1] <= total  # the last bytes may be zeros themselves
-    assert events[notes[-1]][0] == "manifest.json"
 
 
 def slow_reader(seconds: float, begun: Any, begun_at: int | None, counts: Any) -> None:
@@ -473,42 +420,6 @@ def test_two_processes_do_the_work_once(cache: Path, capfd: pytest.CaptureFixtur
         assert process.exitcode == 0
     assert sorted([counts.get(), counts.get()]) == [0, ROWS + 1]
     assert capfd.readouterr().err.count("Another process is computing these features; waiting for it.") == 1
-
-
-def test_a_waiting_process_goes_on_where_a_killed_one_was(cache: Path) -> None:
-    killed = start(0.1, begun_at=3)
-    waiting = start(0, counts := PROCESSES.SimpleQueue())
-    killed.kill()
-    killed.join(60)
-    waiting.join(60)
-    done = ROWS + 1 - counts.get()  # by the killed one, which may finish more batches before the signal arrives
-    assert done >= 2 * BATCH
-    assert done % BATCH == 0
-
-
-@pytest.mark.parametrize("another", [True, False])
-def test_a_folder_that_is_deleted_while_it_is_built_is_an_error(
-    cache: Path, monkeypatch: pytest.MonkeyPatch, another: bool
-) -> None:
-    monkeypatch.setattr(features_build, "NOTE_EVERY", 60.0)
-    begun: list[Any] = []
-
-    def at(call: int) -> None:
-        if call == 3:
-            shutil.rmtree(cache.parent)
-            if another:  # it takes the name that this one's folder had
-                begun.append(start(0.15, begun_at=2))
-
-    counted(backbone := bert(), at)
-    with pytest.raises(DataError, match="was deleted while it was built"):
-        read(backbone=backbone)
-    if another:
-        begun[0].join(60)
-        assert begun[0].exitcode == 0
-    kept, rows = noted()
-    assert (sum(rows) == 0) == another
-    shutil.rmtree(cache)
-    assert torch.equal(whole(kept), whole(read()))
 
 
 def test_a_full_disk_is_noticed_before_the_work(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,14 +18,13 @@ from levelhead.methods import Stage
 from levelhead.methods.eiil import infer_environments
 from levelhead.objectives import debiased
 from levelhead.objectives.adversarial import AdversarialReweighting, adversarial_weights
-from levelhead.objectives.cross_entropy import WeightedCrossEntropy, cross_entropies, weighted_mean
+from levelhead.objectives.cross_entropy import WeightedCrossEntropy, weighted_mean
 from levelhead.objectives.debiased import WithAlignment
-from levelhead.objectives.distillation import Distillation, soft_cross_entropies
-from levelhead.objectives.failure import LearningFromFailure, generalised_cross_entropies
+from levelhead.objectives.distillation import Distillation
+from levelhead.objectives.failure import LearningFromFailure
 from levelhead.objectives.group import InvariantRisk, WorstGroup, scale_slopes
 from levelhead.objectives.robust import (
     DistributionallyRobust,
-    above_threshold,
     chi_square_dual,
     chi_square_weights,
     conditional_value_at_risk,
@@ -206,19 +205,6 @@ def test_each_row_is_compared_with_the_worst_row_of_its_class() -> None:
     assert not weights.requires_grad
 
 
-def test_averages_keep_their_own_precision() -> None:
-    objective = LearningFromFailure(nn.Identity(), nn.Identity(), torch.tensor([0])).double()
-    weights = objective.weights(torch.tensor([0]), torch.tensor([0.1]).half(), torch.tensor([0.1]).half())
-    assert objective.averages.dtype == weights.dtype == torch.float64
-
-
-def test_failure_remembers_averages_but_not_labels_in_checkpoints() -> None:
-    state = LearningFromFailure(nn.Identity(), nn.Identity(), torch.tensor([0, 1, 1])).state_dict()
-    assert {name: tuple(value.shape) for name, value in state.items()} == {"averages": (2, 3), "visited": (3,)}
-    defaults = LearningFromFailure(nn.Identity(), nn.Identity(), torch.tensor([0]))
-    assert (defaults.q, defaults.decay, defaults.form) == (0.7, 0.7, "surrogate")
-
-
 def test_the_size_adjustment_raises_q_of_small_groups() -> None:
     """q_g is proportional to exp(step (L_g + C / sqrt(n_g))): C / sqrt(n_g) is 2 / 2 and 2 / 4."""
     objective = WorstGroup(nn.Identity(), torch.tensor([4, 16]), step=0.5, adjustment=2.0)
@@ -236,12 +222,6 @@ def test_small_weights_divide_by_their_own_sum() -> None:
     assert loss.item() == pytest.approx((q[0] * 0.3 + q[1] * 0.6) / sum(q))
 
 
-def test_a_group_of_one_row_is_adjusted_and_an_empty_one_is_not() -> None:
-    objective = WorstGroup(nn.Identity(), torch.tensor([1, 0]), step=1.0, adjustment=3.0)
-    objective.loss(torch.zeros(1), torch.tensor([0]), torch.ones(1))
-    assert objective.q.tolist() == pytest.approx([math.exp(3) / (math.exp(3) + 1), 1 / (math.exp(3) + 1)])
-
-
 def test_group_dro_weighs_rows_within_a_group_and_logs_the_plain_mean() -> None:
     objective = WorstGroup(probabilities(1 / 2, 1 / 4, 1 / 2, labels=[0, 1, 1]), torch.tensor([5, 5]), step=1.0)
     loss, logs = objective(batch([0, 1, 1], [1.0, 3.0, 2.0], group=[1, 1, 0]))
@@ -257,12 +237,6 @@ def test_group_dro_weighs_rows_within_a_group_and_logs_the_plain_mean() -> None:
         [-q[1] * 1 / 4 / 2, -q[1] * 3 / 4 * 3 / 4, -q[0] / 2]
     )
     assert set(objective.state_dict()) == {"q", "model.logits"}
-
-
-def test_group_dro_without_options_takes_small_steps_and_no_adjustment() -> None:
-    objective = WorstGroup(nn.Identity(), torch.tensor([4, 16]))
-    assert (objective.step, objective.adjustment) == (0.01, 0.0)
-    assert objective.q.tolist() == [0.5, 0.5]
 
 
 # IRM on logits (0, ln 3), so that p = (1/4, 3/4): the slope is (3/4 - 1) ln 3 of class 1, and 3/4 ln 3 of class 0.
@@ -431,28 +405,6 @@ def test_variants_that_weigh_the_batch_refuse_other_weights_than_one() -> None:
 LOSSES = torch.tensor([0.05, 0.2, 0.5, 1.5], dtype=torch.float64)
 
 
-def two_class(positive: torch.Tensor) -> torch.Tensor:
-    """Logits (n, 2) whose softmax gives these probabilities of class 1."""
-    return torch.stack([(1 - positive).log(), positive.log()], -1)
-
-
-def test_dro_with_a_fixed_eta() -> None:
-    assert above_threshold(LOSSES, 0.25, 2.0, torch.ones(4)).item() == pytest.approx(0.40625)
-    assert above_threshold(LOSSES, 0.25, 1.5, torch.ones(4)).item() == pytest.approx(0.380636, abs=1e-6)
-    losses = LOSSES.clone().requires_grad_()  # none is above the last one
-    above_threshold(losses, 1.5, 2.0, torch.ones(4)).backward()
-    assert losses.grad.tolist() == [0] * 4
-
-
-def test_the_chi_square_dual_and_its_weights() -> None:
-    losses = LOSSES.clone().requires_grad_()
-    value = chi_square_dual(losses, 0.5)
-    value.backward()
-    assert value.item() == pytest.approx(1.353553, abs=1e-6)
-    # The gradient is w / n with the worst weights w.
-    assert torch.allclose(4 * losses.grad, torch.tensor([0, 0, 0.5858, 3.4142], dtype=torch.float64), atol=1e-3)
-
-
 def worst_weights(losses: np.ndarray, alpha: float) -> np.ndarray | None:
     """The weights of the ball that make the mean largest, by scipy from the definition alone; None if it fails."""
     count, largest = len(losses), 1 + 2 * (1 / alpha - 1) ** 2
@@ -521,52 +473,6 @@ def test_the_dual_has_a_gradient_where_the_best_eta_is_the_largest_loss(
 @pytest.mark.parametrize("broken", [math.nan, math.inf])
 def test_the_dual_does_not_hide_a_broken_loss(broken: float) -> None:
     assert not math.isfinite(chi_square_dual(torch.tensor([0.1, broken, 0.3]), 0.5).item())
-
-
-def test_arl_weights_and_both_terms() -> None:
-    losses = torch.tensor([0.1, 0.2, 0.3, 1.0], dtype=torch.float64)
-    weights = adversarial_weights(torch.tensor([0.0, 1, -1, 2], dtype=torch.float64))
-    expected = torch.tensor([1.840055, 2.228259, 1.451851, 2.479836], dtype=torch.float64)
-    assert torch.allclose(weights, expected, atol=1e-5)
-    assert weights.mean().item() == pytest.approx(2)
-    assert (weights * losses).mean().item() == pytest.approx(0.886262, abs=1e-5)
-
-
-def test_distillation() -> None:
-    student, teacher = two_class(torch.tensor([0.7])), torch.tensor([[0.1, 0.9]])
-    soft = soft_cross_entropies(student, teacher)
-    hard = cross_entropies(student, torch.tensor([1]))
-    assert soft.item() == pytest.approx(0.441405, abs=1e-6)
-    assert (0.5 * hard + 0.5 * soft).item() == pytest.approx(0.399040, abs=1e-6)
-
-
-def test_generalised_cross_entropy() -> None:
-    logits, labels = two_class(torch.tensor([0.9, 0.5, 0.1])), torch.ones(3, dtype=torch.int64)
-    exact = generalised_cross_entropies(logits, labels, 0.7)
-    surrogate = generalised_cross_entropies(logits, labels, 0.7, "surrogate")
-    assert exact.tolist() == pytest.approx([0.101569, 0.549183, 1.143534], abs=1e-5)
-    assert surrogate.tolist() == pytest.approx([0.068509, 0.298677, 0.321598], abs=1e-5)
-
-
-def test_the_surrogate_has_q_times_the_gradient() -> None:
-    gradients = []
-    for form in ("exact", "surrogate"):
-        logits = torch.tensor([[0.3, -0.2], [1.0, 2.0]], requires_grad=True)
-        generalised_cross_entropies(logits, torch.tensor([0, 1]), 0.7, form).sum().backward()
-        gradients.append(logits.grad)
-    assert torch.allclose(0.7 * gradients[0], gradients[1], atol=1e-6)
-
-
-def test_failure_averages_and_weights() -> None:
-    one = LearningFromFailure(nn.Identity(), nn.Identity(), torch.tensor([0]))
-    for value in (1.0, 3.0, 0.5):
-        one.weights(torch.tensor([0]), torch.tensor([value]), torch.tensor([value]))
-        if value == 3.0:
-            assert one.averages[0, 0].item() == pytest.approx(1.6)
-    assert one.averages[0, 0].item() == pytest.approx(1.27)
-    three = LearningFromFailure(nn.Identity(), nn.Identity(), torch.tensor([0, 0, 1]))
-    weights = three.weights(torch.arange(3), torch.tensor([0.2, 1, 2]), torch.tensor([1.0, 1, 0.5]))
-    assert weights.tolist() == pytest.approx([0.1667, 0.5, 0.5], abs=1e-4)
 
 
 def test_environments_by_the_closed_form() -> None:

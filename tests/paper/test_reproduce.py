@@ -8,10 +8,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import pandas as pd
 import pytest
 import torch
 import yaml
@@ -27,9 +25,6 @@ from levelhead.paper.reproduce import Options, distinct, make_plan
 from levelhead.runs.recipe import section
 from levelhead.runs.train import train_run
 from levelhead.storage import read_json, write_json
-from levelhead.terminal import Terminal
-from levelhead.training import lab as lab_module
-from levelhead.types import DataError
 
 ROOT = Path(__file__).parents[2]
 
@@ -243,47 +238,6 @@ def test_everything_is_rehearsed_to_the_last_line(tmp_path: Path, capsys: pytest
     assert "by selection alone" in text
 
 
-def test_an_item_that_cannot_be_written_does_not_keep_back_the_others(
-    tmp_path: Path, played: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A run folder was damaged by hand."""
-
-    def write(plan: Any, options: Options, console: Any) -> list[Path]:
-        if plan.item.name == "table1":
-            raise DataError("cost.json is no JSON.")
-        return [tmp_path / plan.item.name]
-
-    played(lambda cell: 1.0)
-    monkeypatch.setattr(reproduce, "write_item", write)
-    options = Options(tmp_path, quick=True)
-    plans = [make_plan(ITEMS[name], options) for name in ("table1", "table7")]
-    arguments: dict[str, Any] = {"workers": 1, "ray": None, "console": Terminal(), "again": "again"}
-    assert reproduce.run_plans(plans, options, **arguments) == 1
-    assert capsys.readouterr().out == "Table 1 cannot be written: cost.json is no JSON.\n"
-    with pytest.raises(DataError, match="no JSON"):
-        reproduce.run_plans(plans[:1], options, **arguments)
-
-
-def test_the_plan_times_each_recipe_once(tmp_path: Path, played: Any) -> None:
-    timed: list[str] = []
-    cells = distinct([make_plan(ITEMS["table7"], Options(tmp_path, seeds=(0, 1, 2), quick=True))])
-    played(lambda cell: timed.append(cell.row) or 60.0)
-    seconds = timing.predicted(cells, Terminal())
-    assert set(seconds.values()) == {60.0}
-    assert (len(cells), len(seconds), len(timed)) == (30, 30, 10)
-
-
-def test_recipes_of_two_precisions_are_timed_in_one_process(tmp_path: Path) -> None:
-    """At the paper's size pictures train in bfloat16 and texts in float32, and accelerate keeps a process's first."""
-    cell = cell_of(tmp_path, "table7")
-    cells = []
-    for precision in ("no", "bf16", "no"):
-        train = replace(cell.experiment.train, precision=precision)
-        folder = tmp_path / f"{precision}-{len(cells)}" / "seed-0"
-        cells.append(Cell(precision, replace(cell.experiment, train=train), folder))
-    assert list(timing.predicted(cells, Terminal())) == [cell.folder for cell in cells]
-
-
 def test_a_recipe_that_fails_is_named_and_the_others_are_timed(played: Any, capsys: pytest.CaptureFixture[str]) -> None:
     def times(cell: Cell) -> float:
         if cell.row == "DAM (levelhead)":
@@ -334,62 +288,6 @@ def test_a_rehearsal_attacks_a_few_batches_and_counts_all(tmp_path: Path) -> Non
     assert read_json(cell.folder / "rehearsal.json")["steps"] == whole
     assert Counter(seen) == dict.fromkeys(whole, 2)
     assert not (cell.folder / "checkpoints").exists(), "a finished run has no use for what it had computed"
-
-
-def test_a_rehearsal_predicts_a_few_rows_and_counts_the_seconds_of_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Predicting all rows takes longer than the steps."""
-    asked = []
-
-    def predict(model: Any, inputs: Any, size: int, device: Any, *, rows: torch.Tensor) -> torch.Tensor:
-        asked.append((len(rows), len(inputs)))
-        clock.now += len(rows)
-        return predicted(model, inputs, size, device, rows=rows)
-
-    clock, predicted = SimpleNamespace(now=0.0), lab_module.predict_logits
-    monkeypatch.setattr(lab_module, "predict_logits", predict)
-    monkeypatch.setattr(lab_module.time, "monotonic", lambda: clock.now)
-    cell = cell_of(tmp_path, "table2", "JTT", max_steps=1)
-    train_run(cell.experiment, cell.folder)
-    stopped(cell, after=1)
-    # The scout's epoch, what it gets wrong of the training rows, the network's epoch, and at the end.
-    assert asked == [(16, 48), (16, 64), (16, 48), (16, 48)]
-    assert read_json(cell.folder / "rehearsal.json")["left_out_seconds"] == 3 * 32 + 48
-    found = pd.read_parquet(cell.folder / "predictions-validation.parquet").filter(like="probability")
-    pd.testing.assert_frame_equal(found[:16], found[16:32].reset_index(drop=True))
-
-
-def test_steps_of_each_kind_are_timed_by_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch of the attack takes 20 times as long as a step: it is not taken for one, nor the other way round."""
-
-    def train(experiment: Any, folder: Path, progress: Any, energy: str) -> None:
-        for what, seconds in (("stage 1", 1.0), ("replacing patches", 20.0), ("stage 2", 2.0)):
-            for number in range(3):
-                clock.now += seconds
-                progress(what, number + 1, 3, "")
-        clock.now += 5
-        folder.mkdir()
-        whole = {"stage 1": 100, "replacing patches": 50, "stage 2": 100}
-        write_json(folder / "cost.json", {"preparing_seconds": 3, "trained_parameters": 10})
-        write_json(folder / "rehearsal.json", {"steps": whole, "epochs": 2, "left_out_seconds": 40})
-        write_json(folder / "data.json", {"validation": {"rows": 160}})
-
-    def write(path: Path, write: Any) -> None:
-        assert write(path) == 4 * 10, "bytes"
-        clock.now += 0.7
-
-    clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(timing, "train_run", train)
-    monkeypatch.setattr(timing, "write_atomically", write)
-    monkeypatch.setattr(timing.time, "monotonic", lambda: clock.now)
-    cell = cell_of(tmp_path, "table7")
-    step, seconds, preparing = timing._timed(cell, 3)
-    assert (step, preparing) == (20, 3)
-    test_rows = len(cell.experiment.data.examples("test").labels)
-    epoch = 0.4 * 2 * (160 + test_rows) / cell.experiment.train.batch_size + 0.7  # predicts two splits, and is written
-    first_steps = 1 + 20 + 2
-    assert seconds == pytest.approx(100 * 1 + 50 * 20 + 100 * 2 + 2 * epoch + first_steps + 5 - 3 + 40)
 
 
 def two_depths(folder: Path) -> Item:
