@@ -87,16 +87,6 @@ def test_notebooks_run_as_scripts(notebook: str, printed: str, run: Callable[...
     assert "erm did not learn: " in " ".join(text.split())  # so few rows teach nothing
 
 
-@pytest.mark.parametrize("file", sorted(EXAMPLES.glob("notebook_*.py")), ids=lambda file: file.name)
-def test_notebooks_begin_every_cell_with_a_marker(file: Path) -> None:
-    lines = file.read_text().splitlines()
-    assert lines[0] == "# %% [markdown]"
-    cells = [number for number, line in enumerate(lines) if line.startswith("# %%")]
-    assert len(cells) >= 8
-    for number in cells[1:]:
-        assert lines[number - 1] == "", f"{file.name}:{number}: an empty line stands before each cell"
-
-
 def test_the_notebook_for_colab_has_the_cells_of_the_script_that_is_run_above() -> None:
     made = load_script(EXAMPLES.parent / "tools" / "notebook.py")
     assert made.NOTEBOOK.read_text(encoding="utf-8") == made.notebook(made.SCRIPT.read_text(encoding="utf-8"))
@@ -109,8 +99,3 @@ def test_the_notebook_for_colab_has_the_cells_of_the_script_that_is_run_above() 
         *script[script.index("# %%") + 1 : script.index("# %% [markdown]", 1)],
         *(line for line in script[script.index("# %% [markdown]", 1) :] if not line.startswith("# ")),
     ]
-
-
-@pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.py")), ids=lambda file: file.name)
-def test_examples_stay_short(file: Path) -> None:
-    assert len(file.read_text().splitlines()) <= 70

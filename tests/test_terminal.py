@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import io
-import re
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +14,7 @@ from rich.text import Text
 
 import levelhead
 from command_line import run
-from levelhead.auditing.door import audit
-from levelhead.terminal import Terminal, spent, tracked
+from levelhead.terminal import Terminal, spent
 from levelhead.types import (
     LONGEST_MESSAGE,
     LONGEST_NAME,
@@ -112,24 +110,11 @@ def test_an_audit_prints_names_of_groups_classes_and_columns_as_names(
     assert is_harmless(printed.out + printed.err + refused.out + refused.err)
 
 
-def test_warnings_of_an_audit_hold_cut_names() -> None:
-    result = audit([0, 1] * 20, [0, 1] * 20, sensitive_features={"g" * 500: ["a"] * 39 + ["\x1b" + "b" * 500]})
-    assert is_harmless(result.text(all=True))
-    assert (
-        max(len(word) for warning in result.warnings for word in re.findall(r"\S+", warning)) <= LONGEST_NAME + 5
-    )  # quotation marks, and an escape
-
-
 def test_everything_is_printed_through_the_one_terminal() -> None:
     for file in Path(levelhead.__file__).parent.rglob("*.py"):
         calls = [node.func for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call)]
         called = {ast.unparse(function) for function in calls}
         assert not called & {"Console", "print", "typer.echo", "typer.secho", "sys.stderr.write"}, file
-
-
-def test_bar_leaves_no_line_in_a_log(capfd: pytest.CaptureFixture[str]) -> None:
-    assert list(tracked(iter([1, 2, 3]), "Reading", shown=True, total=3)) == [1, 2, 3]
-    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize(

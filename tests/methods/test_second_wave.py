@@ -327,3 +327,14 @@ def test_rows_against_a_shortcut_are_served_better_or_not(
     """Plain training gets 20% of them right at 95%, 59% at 80%, and 35% at 95% where the shortcut is blurred."""
     gain = accuracy(name, agree, blurred)[1] - accuracy("erm", agree, blurred)[1]
     assert low < gain < high
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "low", "high"),
+    [("xrm", 0.05, 0.1), ("cnc", 0.03, 0.07), ("spare", -0.01, 0.01), ("george", -0.01, 0.01)],
+)
+@pytest.mark.long
+def test_what_they_cost_where_there_is_no_shortcut(name: str, low: float, high: float) -> None:
+    """Plain training gets 84% right; XRM and CnC give weight to rows that are merely hard."""
+    assert low < np.mean(accuracy("erm", 0.5)) - np.mean(accuracy(name, 0.5)) < high
