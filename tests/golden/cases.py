@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,53 +15,10 @@ from levelhead.auditing.postprocess_audit import postprocess
 from levelhead.auditing.unknown.privacy import Response
 from levelhead.bench.page import Comparisons
 from levelhead.bench.tables import collect
-from levelhead.cli.report import page_of, runs_page
-from levelhead.report import render
-from levelhead.report.terminal import drawn
+from levelhead.cli.report import page_of
 from levelhead.storage import write_json
-from levelhead.terminal import plain_text
 
-CASES: dict[str, Callable[[], Shown]] = {}
-MADE: dict[str, Callable[[], Any]] = {}
-"""By the name of a case, the function that makes its result."""
-AS_ARRAYS: dict[str, str] = {}
-"""Cases of files, by the case of arrays that must give the same JSON."""
 FEW = {"replicates": 200}
-
-
-@dataclass(frozen=True)
-class Shown:
-    """What a case says: JSON-able figures, a terminal's text, HTML, and what fits a screen; None if there is none."""
-
-    figures: Any
-    text: str | None
-    html: str | None = None
-    screen: str | None = None
-
-
-def register(name: str, make: Callable[[], Any], *, page: bool = True) -> None:
-    """Add a case, which runs in an empty folder of its own; without a page where it has no section of its own."""
-    MADE[name], CASES[name] = make, lambda: shown(make()) if page else replace(shown(make()), html=None)
-
-
-def case(make: Callable[[], Any]) -> Callable[[], Any]:
-    """Register a case by its function's name."""
-    register(make.__name__, make)
-    return make
-
-
-def without_page(make: Callable[[], Any]) -> Callable[[], Any]:
-    """Register a case whose page has no section that others have not."""
-    register(make.__name__, make, page=False)
-    return make
-
-
-def shown(found: Any) -> Shown:
-    if isinstance(found, Shown):
-        return found
-    html = found.to_html() if hasattr(found, "to_html") else None
-    whole, screen = plain_text(found.table(all=True)), plain_text(found.table())
-    return Shown(found.to_dict(), whole, html, None if screen == whole else screen)
 
 
 def rows(count: int = 300, seed: int = 0) -> pd.DataFrame:
@@ -136,13 +92,11 @@ def three() -> pd.DataFrame:
     return ROWS.assign(y=label, answer=np.where(wrong, chance.choice(["cat", "dog", "owl"], len(ROWS)), label))
 
 
-@without_page
 def against_another_file() -> Any:
     other = file("other.csv", ROWS[::-1].assign(answer=ROWS["other"]))
     return audit_file(against=other, on="id")
 
 
-@case
 def own_metrics() -> Any:
     def precision(label: np.ndarray, predicted: np.ndarray) -> float:
         return float(label[predicted == 1].mean())
@@ -150,44 +104,37 @@ def own_metrics() -> Any:
     return audit(metrics={"precision": precision})
 
 
-@without_page
 def groups_of_another_file() -> Any:
     people = file("people.csv", ROWS[["id", "sex"]].iloc[20:])
     return of_table(file(data=ROWS.drop(columns="sex")), groups=["sex"], join=people, on="id")
 
 
-@without_page
 def semicolons() -> Any:
     ROWS.to_csv("rows.csv", index=False, sep=";", decimal=",")
     return of_table("rows.csv", groups=["sex"])
 
 
-@case
 def periods() -> Any:
     month = [f"2024-{at:02}" for at in np.arange(len(ONE_A_ROW)) * 6 // len(ONE_A_ROW) + 1]
     return audit(time=month)
 
 
-@case
 def numbers_crossed_and_cut() -> Any:
     groups = ROWS[["known", "age"]]
     options: dict[str, Any] = {"intersect": True, "bins": {"age": [45]}, "min_count": 40, "level": 0.9}
     return lh.audit(ROWS["price"], ROWS["estimate"], sensitive_features=groups, numbers=True, **options)
 
 
-@case
 def shares_by_stratum() -> Any:
     Path("shares.csv").write_text("site,f,m\nnorth,0.4,0.6\nsouth,0.7,0.3\n")
     return of_table(file(), join="shares.csv", on="site", proxy_probabilities=["women=f", "men=m"])
 
 
-@without_page
 def nothing_to_say() -> Any:
     few = ROWS.assign(group=ROWS["group"].where(ROWS["id"] < 60))
     return of_table(few, labelled_group="group", proxy=["proxy"])
 
 
-@case
 def matched_pairs() -> Any:
     warmer = ROWS.assign(
         sex="m", answer=np.where(ROWS["price"] > 54, 1, ROWS["answer"]), fine=ROWS["other"] / 50 + ROWS["fine"]
@@ -195,7 +142,77 @@ def matched_pairs() -> Any:
     return of_table(pd.concat([ROWS.assign(sex="f"), warmer]), groups=["sex"], pairs="id", score="fine")
 
 
-WITH_PAGE: dict[str, Callable[[], Any]] = {
+def one_run(folder: Path, method: str, seed: int, wrong: float) -> None:
+    chance = np.random.default_rng([seed, len(method)])
+    label = ROWS["y"].to_numpy() == 1
+    yes = label ^ (chance.random(len(label)) < wrong + 0.1 * (ROWS["sex"] == "f").to_numpy())
+    sure = np.where(yes, 0.9, 0.1)
+    frame = pd.DataFrame({"label": np.where(label, "yes", "no"), "prediction": np.where(yes, "yes", "no")})
+    frame = frame.assign(probability_no=1 - sure, probability_yes=sure, group=ROWS["sex"])
+    folder.mkdir(parents=True)
+    data = {"name": "text-csv", "folder": "texts", "file": "rows.csv", "sensitive": "group"}
+    plan = {"data": data, "method": {"name": method}, "seed": seed, "model": {}, "train": {}}
+    (folder / "config.yaml").write_text(yaml.safe_dump(plan))
+    frame.to_parquet(folder / "predictions-test.parquet", index=False)
+    result = lh.audit(frame["label"], frame["prediction"], sensitive_features=frame[["group"]], **FEW)
+    write_json(folder / "evaluation-test.json", {**result.to_dict(), "run": {"attribute": "group", "split": "test"}})
+    history = [{"stage": 0, "epoch": epoch, "val_loss": loss} for epoch, loss in enumerate([0.7, 0.5, 0.6])]
+    metrics = {"selected_by": "val_loss", "oracle": None, "validation": {}, "history": history}
+    write_json(folder / "metrics.json", metrics)
+    write_json(folder / "environment.json", {"device": "cpu", "cpu": "a processor", "threads": 1, "packages": {}})
+    write_json(folder / "cost.json", {"seconds": 1.0 + seed, "parts": 1})
+
+
+def comparison() -> Comparisons:
+    for method, wrong in (("erm", 0.15), ("dam", 0.1)):
+        for seed in (0, 1):
+            one_run(Path("runs", f"{method}-{seed}"), method, seed, wrong)
+    (found,) = collect([Path("runs")], "test")
+    return Comparisons.of(found.compare("erm"))
+
+
+def run() -> Any:
+    one_run(Path("run"), "erm", 0, 0.15)
+    return page_of(Path("run"))
+
+
+def language_model() -> Any:
+    def own(value: float, half: float = 0.1) -> dict[str, Any]:
+        return {"value": value, "low": value - half, "high": value + half, "n": 9}
+
+    scores = {"accuracy_ambiguous": own(0.7), "bias_ambiguous": own(0.05), "bias_disambiguated": own(-0.02, 0.01)}
+    record = {
+        "benchmark": "bbq",
+        "model": "tiny",
+        "overall": scores,
+        "parts": {"Age": scores},
+        "limit": None,
+        "items": 9,
+    }
+    record |= {"units": {"bias_ambiguous": "a fraction"}, "notes": ["a note"]}
+    Path("scores").mkdir()
+    write_json(Path("scores", "scores-bbq.json"), record)
+    return page_of(Path("scores"))
+
+
+CASES: dict[str, Callable[[], Any]] = {
+    **{
+        one.__name__: one
+        for one in (
+            against_another_file,
+            own_metrics,
+            groups_of_another_file,
+            semicolons,
+            periods,
+            numbers_crossed_and_cut,
+            shares_by_stratum,
+            matched_pairs,
+            nothing_to_say,
+            comparison,
+            run,
+            language_model,
+        )
+    },
     "classes": audit,
     "two_columns": lambda: audit(groups=["sex", "site"]),
     "words": lambda: audit(
@@ -226,8 +243,6 @@ WITH_PAGE: dict[str, Callable[[], Any]] = {
     ),
     "rule": lambda: postprocess(file(), score="fine", groups=["sex"], label="y", delta=0.05),
     "rule_without_labels": lambda: postprocess(file(), score="fine", groups=["sex"], metric="demographic_parity"),
-}
-WITHOUT_PAGE: dict[str, Callable[[], Any]] = {
     "crossed": lambda: audit(groups=["sex", "site"], intersect=True),
     "one_of_three_classes": lambda: audit(data=three(), positive="owl", favourable="owl"),
     "label_map": lambda: audit(
@@ -246,7 +261,7 @@ WITHOUT_PAGE: dict[str, Callable[[], Any]] = {
         file(data=ROWS), label="y", score="logit", groups=["sex"], cluster="person", **FEW
     ),
 }
-"""Cases whose page has no section that others have not."""
+"""By name, what makes the result, or the page, of a case; it runs in an empty folder of its own."""
 OF_FILES: dict[str, tuple[str, Callable[[], Any]]] = {
     "classes_of_a_file": ("classes", audit_file),
     "crossed_of_a_file": ("crossed", lambda: audit_file(["sex", "site"], intersect=True)),
@@ -265,80 +280,3 @@ OF_FILES: dict[str, tuple[str, Callable[[], Any]]] = {
     "labelled_rows_of_a_file": ("labelled_rows", lambda: of_table(file(), labelled_group="group", proxy=["proxy"])),
 }
 """Cases of files, with the case of arrays whose figures are theirs."""
-
-for _name, _make in WITH_PAGE.items():
-    register(_name, _make)
-for _name, _make in WITHOUT_PAGE.items():
-    register(_name, _make, page=False)
-for _name, (_arrays, _make) in OF_FILES.items():
-    AS_ARRAYS[_name] = _arrays
-    register(_name, _make)
-
-
-# ------------------------------------------------------------------------------------------------ other pages
-
-
-def _run(folder: Path, method: str, seed: int, wrong: float) -> None:
-    chance = np.random.default_rng([seed, len(method)])
-    label = ROWS["y"].to_numpy() == 1
-    yes = label ^ (chance.random(len(label)) < wrong + 0.1 * (ROWS["sex"] == "f").to_numpy())
-    sure = np.where(yes, 0.9, 0.1)
-    frame = pd.DataFrame({"label": np.where(label, "yes", "no"), "prediction": np.where(yes, "yes", "no")})
-    frame = frame.assign(probability_no=1 - sure, probability_yes=sure, group=ROWS["sex"])
-    folder.mkdir(parents=True)
-    data = {"name": "text-csv", "folder": "texts", "file": "rows.csv", "sensitive": "group"}
-    plan = {"data": data, "method": {"name": method}, "seed": seed, "model": {}, "train": {}}
-    (folder / "config.yaml").write_text(yaml.safe_dump(plan))
-    frame.to_parquet(folder / "predictions-test.parquet", index=False)
-    result = lh.audit(frame["label"], frame["prediction"], sensitive_features=frame[["group"]], **FEW)
-    write_json(folder / "evaluation-test.json", {**result.to_dict(), "run": {"attribute": "group", "split": "test"}})
-    history = [{"stage": 0, "epoch": epoch, "val_loss": loss} for epoch, loss in enumerate([0.7, 0.5, 0.6])]
-    metrics = {"selected_by": "val_loss", "oracle": None, "validation": {}, "history": history}
-    write_json(folder / "metrics.json", metrics)
-    write_json(folder / "environment.json", {"device": "cpu", "cpu": "a processor", "threads": 1, "packages": {}})
-    write_json(folder / "cost.json", {"seconds": 1.0 + seed, "parts": 1})
-
-
-@case
-def comparison() -> Any:
-    found = comparison_of_runs()
-    text = "\n".join([plain_text(found.table(all=True)), found.to_markdown(), found.to_latex()])
-    return Shown(found.every[0].comparison.to_dict(), text, render(runs_page([Path("runs")])))
-
-
-def comparison_of_runs() -> Comparisons:
-    for method, wrong in (("erm", 0.15), ("dam", 0.1)):
-        for seed in (0, 1):
-            _run(Path("runs", f"{method}-{seed}"), method, seed, wrong)
-    (found,) = collect([Path("runs")], "test")
-    return Comparisons.of(found.compare("erm"))
-
-
-MADE["comparison_of_runs"] = comparison_of_runs
-
-
-@case
-def run() -> Any:
-    _run(Path("run"), "erm", 0, 0.15)
-    return Shown(None, None, render(page_of(Path("run"))))
-
-
-@case
-def language_model() -> Any:
-    def own(value: float, half: float = 0.1) -> dict[str, Any]:
-        return {"value": value, "low": value - half, "high": value + half, "n": 9}
-
-    scores = {"accuracy_ambiguous": own(0.7), "bias_ambiguous": own(0.05), "bias_disambiguated": own(-0.02, 0.01)}
-    record = {
-        "benchmark": "bbq",
-        "model": "tiny",
-        "overall": scores,
-        "parts": {"Age": scores},
-        "limit": None,
-        "items": 9,
-    }
-    record |= {"units": {"bias_ambiguous": "a fraction"}, "notes": ["a note"]}
-    Path("scores").mkdir()
-    write_json(Path("scores", "scores-bbq.json"), record)
-    page = page_of(Path("scores"))
-    return Shown(None, plain_text(drawn(page)), render(page))

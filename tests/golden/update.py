@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import sys
+import tempfile
 
-from cases import AS_ARRAYS, CASES
-from kept import FOLDER, joined, written
+from cases import CASES
+from kept import FOLDER, path_of, written
 
 
 def main(names: list[str]) -> None:
-    FOLDER.mkdir(exist_ok=True)
-    for name in names or [name for name in CASES if name not in AS_ARRAYS]:
-        path, new = FOLDER / f"{name}.txt", joined(written(name))
-        old = path.read_text(encoding="utf-8") if path.exists() else ""
+    for name in names or list(CASES):
+        with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+            new = written(CASES[name]())
+        old = path_of(name).read_text(encoding="utf-8") if path_of(name).exists() else ""
         sys.stdout.writelines(difflib.unified_diff(old.splitlines(True), new.splitlines(True), name, name, n=2))
-        path.write_text(new, encoding="utf-8")
+        path_of(name).write_text(new, encoding="utf-8")
     for path in FOLDER.glob("*.txt"):
         if path.stem not in CASES:
             print(f"removed {path.stem}")
