@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from scipy import stats
 
 import levelhead as lh
-from command_line import run
 from levelhead.auditing.ranking import ranking_leads
-from levelhead.cli.report import page_of
 from levelhead.metrics.top import TopLaw
-from levelhead.storage import read_json
 
 
 def drawn(seed: int, rows: int = 300, shift: float = 0.5) -> tuple[np.ndarray, np.ndarray]:
@@ -61,33 +56,6 @@ def test_small_absent_and_lonely_groups_are_said() -> None:
     found = groups_of(np.arange(100.0), np.repeat(["low", "high"], 50), 20, reference="low")
     assert found["high"].selection_ratio.reason == "no row of the reference group is in the top"
     assert found["low"].representation.value == 0 < found["low"].representation.high
-
-
-def test_the_command_writes_a_page_and_a_gate(folder_of_its_own: None, capsys: pytest.CaptureFixture[str]) -> None:
-    score, group = drawn(4, rows=1000, shift=1.0)
-    rows = pd.DataFrame({"points": score, "who": np.where(group == "a", "<b>&\x1b[31m", group)})
-    rows.to_csv("rows.csv", index=False)
-    options = ("--top", "100", "--group", "who", "--json", "out.json", "--html", "out.html")
-    assert run("audit", "rows.csv", "--score", "points", *options, "--fail-if", "selection_ratio < 0.8") == 1
-    shown, html = capsys.readouterr().out, Path("out.html").read_text()
-    assert "\x1b[31m" not in shown
-    assert "of the first 100 places" in shown
-    assert "<b>&" not in html
-    assert "Representation" in html
-    assert read_json(Path("out.json"))["kind"] == "ranking"
-    finding = lh.audit_table("rows.csv", score="points", groups=["who"], top=100).page()["finding"]
-    assert page_of(Path("out.json"))["finding"] == finding
-
-
-def test_a_frequency_table_has_the_figures_of_its_rows(tmp_path: Path) -> None:
-    score, group = drawn(0)
-    count, path = np.arange(len(score)) % 3, tmp_path / "rows.csv"
-    every = np.repeat(np.arange(len(score)), count)
-    expected, found = audited(score[every], group[every], 40), audited(score, group, 40, counts=count)
-    assert found.by_attribute == expected.by_attribute
-    assert found.reading == (f"Frequency table: counts counts {count.sum()} people in all.",)
-    pd.DataFrame({"s": score, "g": group, "n": count}).to_csv(path, index=False)
-    assert lh.audit_table(path, score="s", groups=["g"], top=40, count="n").by_attribute == expected.by_attribute
 
 
 def test_two_groups_are_one_figure_only_where_they_are_all_rows() -> None:

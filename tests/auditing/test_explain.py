@@ -262,15 +262,6 @@ def test_copies_of_rows_explain_no_more_surely_than_the_rows() -> None:
     assert "Intervals are clustered by cluster: 5,000 rows in 1,000 clusters." in by_person.warnings
 
 
-def test_a_group_of_few_people_is_not_explained() -> None:
-    chance = np.random.default_rng(1)
-    who = np.repeat(np.arange(60), 10)
-    label = chance.integers(0, 2, 60)[who]
-    odds = chance.normal(2 * label - 1, 1)
-    found = explain_columns(label, odds, sensitive_features=np.where(who < 10, "f", "m"), cluster=who)
-    assert "clusters, fewer than 8" in str(found.pairs[0].measured.reason)
-
-
 def test_base_rates_do_not_explain_a_gap_that_runs_against_them() -> None:
     label, score, group = drawn(4000, -1)
     found = explain_columns(label, score, sensitive_features=group, scale="log-odds", replicates=200)

@@ -148,18 +148,6 @@ def test_a_gap_has_one_interval_on_screen_and_page() -> None:
     assert f"{adjusted[0]:.1f}–{adjusted[1]:.1f}" in text
 
 
-def test_a_gap_of_an_own_metric_can_be_gated_and_a_difference_of_selection_rates_has_one_name() -> None:
-    frame, options = drawn(sex={"f": (0.0, -0.3), "m": (0.0, 0.0)})
-    found = lh.audit(frame["y"], frame["p"], metrics={"found": lambda y, p: float(p[y == 1].mean())}, **options)
-    (pair,) = found.own_metrics["sex"]["found"].pairs
-    assert pair.difference.value == pytest.approx(0.3, abs=0.05)
-    found.require("found_difference < 0.5")
-    decisions = lh.audit(None, frame["p"], sensitive_features=frame["sex"], favourable=1)
-    names = set(decisions.to_frame()["figure"])
-    assert "selection_rate_difference" in names
-    assert "difference" not in names
-
-
 def test_rates_of_the_favourable_outcome_are_the_same_whichever_class_is_positive() -> None:
     frame, options = drawn(sex=LEVELS["sex"], education=LEVELS["education"])
     year = np.arange(len(frame)) % 3

@@ -11,8 +11,6 @@ import pandas as pd
 import pytest
 
 import levelhead as lh
-from command_line import run
-from levelhead.cli.report import page_of
 from levelhead.report.gate import Condition, check
 from levelhead.tables.periods import as_periods, ordered, places_of
 from levelhead.types import ConfigError
@@ -222,24 +220,6 @@ def test_why_there_is_no_trend_is_said_where_none_was_measured() -> None:
     month = np.where(np.arange(240) < 5, 2, np.arange(240) % 2)
     two = audit(data, time=month).over_time
     assert "over 3 periods was measured: fewer than 3 periods have 10 rows of both" in two.sentences()[0]
-
-
-def test_the_command_draws_the_chart_and_can_fail(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    hostile = ROWS.assign(day=ROWS.day.dt.strftime("<b>\x1b[m %m")).sort_values("day")
-    hostile.to_csv(tmp_path / "log.csv", index=False)
-    args = ["audit", tmp_path / "log.csv", "--label", "y", "--prediction", "p", "--group", "sex", "--time", "day"]
-    files = ["--json", tmp_path / "out.json", "--html", tmp_path / "out.html"]
-    assert run(*args, *files, "--fail-if", "selection_rate_slope.low > 0.5%") == 1
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "sex, group 'm minus f': selection_rate_slope" in shown
-    assert "\x1b[m" not in shown
-    assert "points per period" in shown
-    html = (tmp_path / "out.html").read_text()
-    assert "<b>\x1b" not in html
-    assert "f minus m, by period" in html
-    record = json.loads((tmp_path / "out.json").read_text())
-    assert len(record["over_time"]["by_attribute"]["sex"]["trends"]) == 3
-    assert page_of(tmp_path / "out.json")
 
 
 @pytest.mark.parametrize("reference", ["f", "m"])

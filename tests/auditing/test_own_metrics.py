@@ -71,19 +71,6 @@ def test_functions_see_labels_and_predictions_as_they_were_given():
     assert found.value == pytest.approx(((label - score)[sex == "women"] ** 2).mean())
 
 
-def test_crossings_and_small_and_missing_groups():
-    label, prediction, sex = rows(200)
-    groups = {"sex": sex, "age": ["old", "old", "young", "young"] * 50}
-    own = audited(label, prediction, groups, {"right": accuracy}, intersect=True).own_metrics["sex", "age"]["right"]
-    assert own.comparisons == 6
-    assert ("men", "old") in own.groups
-    sex = sex.astype(object)
-    sex[:4], sex[4:9] = None, "few"
-    own = audited(label, prediction, {"sex": sex}, {"right": accuracy}).own_metrics["sex"]["right"]
-    assert set(own.groups) == {"few", "men", "women", "(missing)"}
-    assert {(pair.first.group, pair.second.group) for pair in own.pairs} <= {("men", "women"), ("women", "men")}
-
-
 def test_an_undefined_figure_has_its_reason_among_the_warnings():
     label = np.array([0, 1] * 20 + [0] * 40)
 

@@ -123,19 +123,6 @@ def test_groups_that_are_small_missing_or_written_alike_are_named():
     assert "of the variance" not in alike.text(all=True)  # below 0%, which a warning says
 
 
-def test_crossings_ranges_and_numbers():
-    label, prediction, sex = rows(400)
-    ages = np.arange(400) % 50 + 20
-    options = {"bins": {"age": [30, 50]}, "intersect": True, "along": {"years": ages}}
-    result = audited(label, prediction + 0.2 * (ages - 45), {"sex": sex, "age": ages}, **options)
-    assert list(result.by_attribute["age"]) == ["under 30", "30 to under 50", "50 and over"]
-    assert ("men", "under 30") in result.by_attribute["sex", "age"]
-    assert result.continuous["years"].slope.value == pytest.approx(0.2 * 49, abs=2.5)
-    text = " ".join(result.text(all=True).split())
-    assert "Along years, the mean error runs from −" in text
-    assert " at 22 to " in text
-
-
 COUNT = np.arange(40.0)
 
 
@@ -183,15 +170,6 @@ def test_why_no_errors_are_compared_is_said(groups, options, said):
     assert json.dumps(result.to_dict(), allow_nan=False)
     assert said in " ".join(result.text(all=True).split())
     assert said in result.to_html()
-
-
-def test_rows_of_one_person_are_named_and_not_taken_together(tmp_path):
-    label, prediction, sex = rows()
-    frame = pd.DataFrame({"y": label, "p": prediction, "sex": sex, "user_id": np.arange(300) // 3})
-    frame.to_csv(tmp_path / "p.csv", index=False)
-    found = lh.audit_table(tmp_path / "p.csv", label="y", prediction="p", groups=["sex"], numbers=True)
-    assert "user_id has 100 values in 300 rows" in found.warnings[-1]
-    assert found.warnings[-1].endswith("intervals are too narrow: average the errors of each user_id first.")
 
 
 def test_pairs_are_with_the_reference_alone_and_allow_for_fewer_comparisons() -> None:

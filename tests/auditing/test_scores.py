@@ -284,17 +284,6 @@ def test_a_reference_names_the_pairs_of_areas_and_a_decided_pair_is_said_first()
         assert pair.area.high - pair.area.low < of[frozenset(pair.groups)].high - of[frozenset(pair.groups)].low
 
 
-def test_a_band_over_many_groups_is_that_of_a_few() -> None:
-    table = np.random.default_rng(7).integers(20, 60, (3, 5, 2, 2))
-    table[1:] = table[:1]  # the sizes of cells are the same at every threshold
-    enough = Enough.of(table[0], 1, 10)
-    together = band("equalized_odds", Contrasts(table, 1, enough, smooth=False), Contrasts(table, 1, enough), 0.95)
-    alone = band("equalized_odds", Contrasts(table[:1], 1, enough, smooth=False), Contrasts(table[:1], 1, enough), 0.95)
-    assert together[:, :1] == pytest.approx(alone)
-    assert (together[1] <= together[0]).all()
-    assert (together[0] <= together[2]).all()
-
-
 def test_log_odds_a_constant_score_and_a_threshold_out_of_reach() -> None:
     rows = made()
     options: dict[str, Any] = {"sensitive_features": rows["sex"], "replicates": 100}

@@ -60,33 +60,6 @@ def test_a_joined_file_is_audited_as_one_file_is(
     assert joined == alone
 
 
-@pytest.mark.parametrize(
-    ("verb", "words"),
-    [
-        ("audit", ASKED),
-        ("audit", [*ASKED, "--numbers"]),
-        ("audit", ["--prediction", "p", "--favourable", 1, "--group", "sex"]),
-        ("audit", ["--score", "s", "--top", 50, "--group", "sex"]),
-        ("explain", ["--label", "y", "--score", "s", "--group", "sex"]),
-        ("indirect-audit", ["--label", "y", "--prediction", "p", "--labelled-group", "sex"]),
-    ],
-)
-def test_how_many_rows_were_matched_is_printed_once_and_in_every_file(
-    files: tuple[Path, Path, pd.DataFrame], verb: str, words: list[object]
-) -> None:
-    predictions, groups, frame = files
-    some = [pd.read_csv(groups, dtype=str)[:300], pd.DataFrame({"id": ["x"], "sex": ["w"]})]
-    pd.concat(some).to_csv(groups, index=False)
-    scores = np.random.default_rng(0).random(len(frame)).round(3)
-    written(frame.drop(columns="sex").assign(s=scores), predictions)
-    pages = [predictions.with_suffix(suffix) for suffix in (".json", ".html")]
-    said = "300 of 400 rows (75.0%) matched an id in groups.csv; 100 have no group; 1 row of groups.csv not needed."
-    written_to = ["--json", pages[0], "--html", pages[1]]
-    assert printed(verb, predictions, *words, "--join", groups, "--on", "id", *written_to).count(said) == 1
-    assert json.loads(pages[0].read_text())["reading"] == [said]
-    assert pages[1].read_text().count(said) == 1
-
-
 def test_python_joins_as_the_command_does(files: tuple[Path, Path, pd.DataFrame], tmp_path: Path) -> None:
     predictions, groups, frame = files
     asked = functools.partial(lh.audit_table, label="y", prediction="p", groups=["sex"])

@@ -158,15 +158,6 @@ def test_three_proxies(table: pd.DataFrame) -> None:
     assert "it holds if within each group, proxy errors are independent of each other, of the label" in part.headline
 
 
-def test_randomised_answers(table: pd.DataFrame) -> None:
-    reports = privacy.randomize(table["sex"].to_numpy(), 1.5, seed=1)
-    part = part_of(audit(table, responses=reports, response=Response(epsilon=1.5)))
-    gap = next(one for one in part.gaps if one.gap == "demographic_parity")
-    assert gap.estimate.low < 0.275 < gap.estimate.high
-    assert abs(gap.naive["reports as groups"]) < gap.estimate.low
-    assert any(line.endswith(" spent epsilon=1.50.") for line in part.rests_on)
-
-
 def test_noise_that_contradicts_the_answers_is_named(table: pd.DataFrame) -> None:
     rng = np.random.default_rng(3)
     answers = np.where(rng.random(len(table)) < 0.1, "f", "m")  # of flip=0.3, no fewer than 30% could say f
