@@ -87,7 +87,7 @@ def table_of(values: Any, what: str) -> NDArray[Any]:
     return array
 
 
-def floats_of(values: Any, what: str, *, dimensions: int | None = None, advice: str = "Pass numbers.") -> FloatArray:
+def floats_of(values: Any, what: str, *, dimensions: int | None = None) -> FloatArray:
     """Return numbers of any shape, or of this many dimensions, as float64; NaN where one is missing."""
     array = any_array(values, what, False)
     kinds: set[type] = set()
@@ -95,13 +95,13 @@ def floats_of(values: Any, what: str, *, dimensions: int | None = None, advice: 
         flat = [math.nan if one is None or one is pd.NA else one for one in array.ravel().tolist()]
         array, kinds = np.fromiter(flat, object, len(flat)).reshape(array.shape), set(map(type, flat))
     if array.dtype.kind not in "biufOU" or not all(issubclass(kind, (int, float, Decimal, str)) for kind in kinds):
-        raise DataError(f"{what} has values that are not numbers. {advice}")
+        raise DataError(f"{what} has values that are not numbers. Pass numbers.")
     if dimensions is not None and array.ndim != dimensions:
-        raise DataError(f"{what} has shape {array.shape}, and needs {dimensions} dimension(s). {advice}")
+        raise DataError(f"{what} has shape {array.shape}, and needs {dimensions} dimension(s). Pass numbers.")
     try:
         return _printed(array).astype(np.float64)
     except (OverflowError, ValueError):
-        raise DataError(f"{what} has a number too large for a float. {advice}") from None
+        raise DataError(f"{what} has a number too large for a float. Pass numbers.") from None
 
 
 def counts_of(table: Any) -> NDArray[Any]:

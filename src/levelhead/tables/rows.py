@@ -92,13 +92,10 @@ class Rows:
         """Return the values of a column as texts, by code."""
         return [MISSING_GROUP if one is None else str(one) for one in self.known[role]]
 
-    def members(self, key: Key, groups: Sequence[Key], kind: str = "group") -> Callable[[Rowwise], NDArray[np.int16]]:
-        """Return what finds the place of each row's group among ``groups``, of a column or a crossing.
-
-        ``kind``: what the roles of these columns begin with.
-        """
+    def members(self, key: Key, groups: Sequence[Key]) -> Callable[[Rowwise], NDArray[np.int16]]:
+        """Return what finds the place of each row's group among ``groups``, of a column or a crossing."""
         place = {group: at for at, group in enumerate(groups)}
-        columns = [f"{kind} {name}" for name in parts_of(key)]
+        columns = [f"group {name}" for name in parts_of(key)]
         names = list(map(self.texts, columns))
         wanted = [place.get(one[0] if isinstance(key, str) else one, 0) for one in itertools.product(*names)]
         places = np.array(wanted, np.int16)

@@ -104,7 +104,7 @@ class Tally:
             flat = crossed(columns)
             places, rows = occurring_codes(flat, columns)
             if count is not None:
-                rows = _summed(np.searchsorted(places, flat), count, len(places))
+                rows = np.bincount(np.searchsorted(places, flat), count, len(places)).astype(np.int64)
             there = patterns_at(places, columns)
             for pattern, number in zip(there, rows.tolist(), strict=True):
                 counts[pattern] = counts.get(pattern, 0) + number
@@ -207,7 +207,7 @@ class Tally:
     ) -> Column:
         codes, values, rows = occurring(column)
         if count is not None:
-            rows = _summed(codes, count, len(values)).tolist()
+            rows = np.bincount(codes, count, len(values)).astype(np.int64).tolist()
         if len(values) <= MOST_CLASSES:
             for value, number in zip(values, rows, strict=True):
                 _text(value, title)
@@ -272,13 +272,6 @@ def refuse_ids(title: str, rows: Collection[int], min_count: int) -> None:
             f"{title} has {len(rows):,} different groups, and no two of them have {min_count} rows: is this an id? "
             "Name a column of groups, or merge rare ones."
         )
-
-
-def _summed(codes: NDArray[np.int64], count: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """Return the sum of the counts of each code, (size,), exactly."""
-    found = np.zeros(size, np.int64)
-    np.add.at(found, codes, count)
-    return found
 
 
 def _text(value: Hashable, title: str) -> str:

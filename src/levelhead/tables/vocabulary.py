@@ -17,7 +17,7 @@ from typing import Any
 from levelhead.report.text import counted
 from levelhead.spelling import alike_pairs, loosely, number_of, one_spelling, unlabelled
 from levelhead.tables.columns import positive_index
-from levelhead.types import LONGEST_MESSAGE, LONGEST_WORD, ConfigError, DataError, in_quotes, quoted
+from levelhead.types import LONGEST_MESSAGE, LONGEST_WORD, ConfigError, DataError, in_quotes, listed, quoted
 
 # Beyond, each prediction that no label has is an id or a score, and not a class that happens not to occur.
 MOST_STRAYS = 10
@@ -84,7 +84,7 @@ def check_predictions(
     warnings = []
     if strays:
         rows = sum(predictions[value] for value in strays)
-        warnings.append(f"{rows} predictions have values that no label has: {_some(strays)}.")
+        warnings.append(f"{rows} predictions have values that no label has: {_named(strays)}.")
     if len(known) == 1:
         warnings.append(
             f"Every label is {quoted(str(known[0]))}: gaps that need positives and negatives are undefined."
@@ -398,7 +398,7 @@ class LabelMap:
         if unknown:
             raise DataError(
                 f"The label map has no class for the label {quoted(unknown[0])}"
-                f"{_more(len(unknown) - 1)}. Labels there: {_some(in_order(labels))}."
+                f"{_more(len(unknown) - 1)}. Labels there: {_named(labels)}."
             )
         return {value: target(value) for value in labels}, {
             value: target(value) if str(value) in self.targets and str(value) not in ends else value
@@ -413,7 +413,7 @@ class LabelMap:
         if absent:
             raise ConfigError(
                 f"The label map has {quoted(absent[0])}{_more(len(absent) - 1)}, which is neither a label nor a "
-                f"prediction. Correct it, or leave it out. Classes there: {_some(in_order(self._seen))}."
+                f"prediction. Correct it, or leave it out. Classes there: {_named(self._seen)}."
             )
 
 
@@ -502,8 +502,8 @@ def _how(first: Hashable, second: Hashable) -> str:
 
 
 def _plural(what: str, values: Sequence[Hashable]) -> str:
-    return f"{what}{'' if len(values) == 1 else 's'} {_some(values)}"
+    return f"{what}{'' if len(values) == 1 else 's'} {_named(values)}"
 
 
-def _some(values: Sequence[Hashable], shown: int = 5) -> str:
-    return ", ".join(map(quoted, values[:shown])) + (", ..." if len(values) > shown else "")
+def _named(classes: Iterable[Hashable]) -> str:
+    return listed(map(quoted, in_order(classes)), 5)
