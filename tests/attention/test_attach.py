@@ -266,20 +266,6 @@ def test_absolute_values_of_rotated_keys_are_warned_about():
         attach(build("llama"), DebiasConfig(absolute=True, normalize=False))
 
 
-@pytest.mark.parametrize("notebook", [{"attention_temperature": 0.07}, {"padding_mask": False}])
-def test_normalising_and_aligning_are_not_all_there_is(notebook):
-    model = attach(build("bert"), DebiasConfig(normalize=False, alpha=0.0, notebook=notebook)).eval()
-    plain = build("bert").eval()(**batch("bert")).logits
-    assert not torch.allclose(model(**batch("bert")).logits, plain)
-
-
-def test_explicit_switches_reach_the_standardizer(family):
-    model = attach(build(family), DebiasConfig(statistics="feature", absolute=False, scale=False, running="std"))
-    debias = debiased_attention(model).debias
-    assert (debias.statistics, debias.absolute, debias.scale) == ("feature", False, False)
-    assert "deviation" in dict(debias.query.named_buffers())
-
-
 def test_readout_none_aligns_by_the_mean_query(labels):
     model = attach(build("bert"), DebiasConfig(readout="none")).train()
     assert model.config.levelhead["debias"]["statistics"] == "feature"

@@ -63,13 +63,6 @@ def test_levelhead_loads_it_and_saves_it_again_and_detached_it_is_plain(family: 
     assert torch.equal(again(**batch(family)).logits, plain(**batch(family)).logits)
 
 
-def test_auto_classes_load_an_appended_model(tmp_path: Path) -> None:
-    model = trained(make("append", "bert"), batch("bert"))
-    model.save_pretrained(tmp_path)
-    loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path)
-    assert torch.equal(loaded(**batch("bert")).logits, model(**batch("bert")).logits)
-
-
 SCRIPT = """
 import sys
 from pathlib import Path

@@ -348,22 +348,6 @@ def test_only_the_chosen_rows_are_projected() -> None:
     assert found.tolist() == [[1, 2, 1, 0, 7, 8, -5, -6, 0, 0, 0, 0]]
 
 
-def test_nothing_is_computed_where_the_default_device_is() -> None:
-    """Tensors of another device than the inputs' would stop the sum: here the default device holds no numbers."""
-    z, value, labels, valid = normal(6, 3), torch.arange(16.0).view(1, 2, 4, 2), torch.tensor(LABELS), torch.ones(1, 4)
-    readout = torch.tensor([1])
-
-    def everything(head: AlignmentHead) -> list[Tensor]:
-        chosen = [selected(LOGITS, value, 5, readout=readout, valid=one) for one in (None, valid.bool())]
-        return [supervised_contrastive(z, labels, 0.5), *chosen, *head.enqueue(z, labels)]
-
-    heads = [AlignmentHead(6, 5, 3, queue=4) for _ in range(2)]
-    expected = everything(heads[0])
-    with torch.device("meta"):
-        found = everything(heads[1])
-    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
-
-
 def test_ties_go_to_the_lowest_index() -> None:
     index, _ = rank_tokens(torch.zeros(1, 1, 40), 3, readout=torch.tensor([1]))
     assert index[:, 0].tolist() == [[0, 2, 3]]

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from levelhead.attention import QueryKeyStandardizer, standardize
 from levelhead.attention.contrastive import rank_tokens, readout_logits
-from levelhead.attention.standardize import Moments, RunningMoments, _root, pooled
+from levelhead.attention.standardize import Moments, RunningMoments, pooled
 
 BATCH, HEADS, TOKENS, SIZE = 5, 4, 3, 3
 LAST = torch.tensor([2, 1, 2, 0, 1])
@@ -234,51 +234,6 @@ def test_the_kernel_is_used_where_it_computes_what_is_asked(
     assert bool(calls) is uses
 
 
-def test_the_kernel_is_not_used_for_padding_or_fewer_than_two_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = kernel_calls(monkeypatch)
-    trained = make()
-    for moments in trained.children():
-        moments.num_batches_tracked += 1
-    trained.eval()(normal(0), normal(1))
-    make()(normal(0), normal(1), VALID)
-    make()(normal(0)[:1], normal(1)[:1])
-    make("feature")(normal(0)[:1, :, :1], normal(1)[:1, :, :1])
-    assert not calls
-    make()(normal(0)[:2], normal(1)[:2])
-    assert len(calls) == 2
-    make("feature")(normal(0)[:1], normal(1)[:1])
-    make("feature")(normal(0)[:2, :, :1], normal(1)[:2, :, :1])
-    assert len(calls) == 6
-    with monkeypatch.context() as patched:
-        patched.setattr(torch.compiler, "is_compiling", lambda: True)
-        make("feature")(normal(0), normal(1))
-    monkeypatch.setattr(standardize, "process_count", lambda: 2)
-    monkeypatch.setattr(standardize, "gather_rows", lambda rows, counts: torch.cat([rows, rows]))
-    make("feature")(normal(0), normal(1))
-    assert len(calls) == 6
-
-
-@pytest.mark.parametrize("statistics", ["position", "feature", "cls_feature"])
-@pytest.mark.parametrize("running", ["variance", "std"])
-@pytest.mark.parametrize("padded", [False, True])
-def test_nothing_is_computed_where_the_default_device_is(statistics: str, running: str, padded: bool) -> None:
-    """Tensors of another device than the inputs' would stop the sum: here the default device holds no numbers."""
-    plain = make(statistics, running=running, twice=statistics != "cls_feature")
-    away, valid = copy.deepcopy(plain), VALID if padded else None
-    for training in (True, False):
-        expected = plain.train(training)(normal(0), normal(1), valid, LAST)
-        plain.commit()
-        with torch.device("meta"):
-            found = away.train(training)(normal_on_cpu(0), normal_on_cpu(1), valid, LAST)
-            away.commit()
-        assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
-
-
-def normal_on_cpu(seed: int) -> Tensor:
-    with torch.device("cpu"):
-        return normal(seed)
-
-
 # ------------------------------------------------------------------------------------------------ memory
 
 
@@ -304,28 +259,6 @@ def test_what_is_remembered_has_names_shapes_and_start_values() -> None:
     twice = RunningMoments(2, 3, 4, twice=True).get_buffer("absolute_mean")
     assert (tuple(twice.shape), twice.dtype) == ((2, 3, 4), torch.float32)
     assert (twice == 0).all()
-
-
-def test_a_standardizer_without_options_is_the_papers_with_a_corrected_start() -> None:
-    standardizer = QueryKeyStandardizer(2, 4, length=3)
-    assert set(dict(standardizer.named_children())) == {"query", "key"}
-    own = (standardizer.statistics, standardizer.scale, standardizer.absolute, standardizer.twice)
-    assert own == ("position", True, True, False)
-    for moments in (standardizer.query, standardizer.key, RunningMoments(2, 3, 4)):
-        assert moments.mean.shape == (2, 3, 4)
-        options = (moments.unbiased, moments.running, moments.momentum, moments.eps, moments.gradient)
-        assert options == (False, "variance", 0.1, 1e-5, True)
-        assert "absolute_mean" not in moments.state_dict()
-    shared = QueryKeyStandardizer(4, 8, num_key_value_heads=2, statistics="cls_feature", length=9)
-    shapes = {name: tuple(child.mean.shape) for name, child in shared.named_children()}
-    assert shapes == {"query": (4, 1, 8), "key": (2, 1, 8), "readout": (4, 1, 8)}
-
-
-def test_options_reach_all_that_is_remembered() -> None:
-    options = {"unbiased": True, "running": "std", "momentum": 0.25, "eps": 0.5, "statistics_gradient": False}
-    for moments in QueryKeyStandardizer(2, 4, statistics="cls_feature", **options).children():
-        found = (moments.unbiased, moments.running, moments.momentum, moments.eps, moments.gradient)
-        assert found == (True, "std", 0.25, 0.5, False)
 
 
 @pytest.mark.parametrize("statistics", ["position", "feature"])
@@ -390,51 +323,6 @@ def test_commit_has_no_graph_and_needs_a_batch() -> None:
     assert standardizer.query.num_batches_tracked.tolist() == [1]  # evaluation leaves nothing to commit
 
 
-@pytest.mark.parametrize("statistics", ["position", "feature"])
-@pytest.mark.parametrize("padded", [False, True])
-def test_evaluation_may_centre_the_absolute_values_a_second_time(statistics: str, padded: bool) -> None:
-    standardizer, valid = make(statistics, twice=True, momentum=0.25), VALID if padded else None
-    once = make(statistics, momentum=0.25)
-    query, key = normal(0), normal(1)
-    trained = standardizer(query, key, valid)
-    plain = once(query, key, valid)
-    for one, other in zip(trained, plain, strict=True):
-        torch.testing.assert_close(one, other)  # training does not
-    standardizer.commit()
-    once.commit()
-    shown = torch.ones(BATCH, TOKENS, dtype=torch.bool) if valid is None else valid
-    for child, values in ((standardizer.query, plain[0]), (standardizer.key, plain[1])):
-        assert child.pending_absolute is None
-        for token in range(TOKENS):
-            seen = [token] if statistics == "position" else list(range(TOKENS))
-            kept = [float(values[row, 1, at, 0]) for row in range(BATCH) for at in seen if shown[row, at]]
-            mean = child.get_buffer("absolute_mean")[1, token if statistics == "position" else 0, 0].item()
-            assert mean == pytest.approx(sum(kept) / len(kept), rel=1e-5)
-    for x, child, found, other in zip(
-        "qk",
-        standardizer.children(),
-        standardizer.eval()(query, key, valid),
-        once.eval()(query, key, valid),
-        strict=True,
-    ):
-        torch.testing.assert_close(found, (other - child.get_buffer("absolute_mean").double()).abs(), msg=x)
-    standardizer.train()
-    standardizer(query + 1, key, valid)
-    standardizer.commit()
-    assert standardizer.query.num_batches_tracked.tolist()[0] == 2
-
-
-def test_a_position_that_one_row_shows_remembers_that_row() -> None:
-    valid = torch.ones(BATCH, TOKENS, dtype=torch.bool)
-    valid[1:, 2] = False
-    standardizer = make(twice=True)
-    query, _ = standardizer(normal(0), normal(1) + 1, valid)
-    torch.testing.assert_close(standardizer.query.pending_absolute[:, 2], query[0, :, 2])
-    standardizer.commit()
-    assert standardizer.query.num_batches_tracked.tolist() == [1, 1, 1]
-    torch.testing.assert_close(standardizer.query.mean[:, 2], normal(0)[0, :, 2].float())
-
-
 @pytest.mark.parametrize("running", ["variance", "std"])
 def test_without_eps_a_feature_that_does_not_vary_is_remembered_as_such(running: str) -> None:
     query = normal(0)
@@ -450,14 +338,6 @@ def test_without_eps_a_feature_that_does_not_vary_is_remembered_as_such(running:
     standardizer.commit()
     assert (standardizer.query.get_buffer(standardizer.query.spread_name)[0, 1] == 0).all()
     assert (standardizer.eval()(query, normal(1))[0][:, 0, 1] == 0).all()
-
-
-def test_the_root_has_no_gradient_at_zero() -> None:
-    variance = torch.tensor([0.0, 4.0], requires_grad=True)
-    root = _root(variance)
-    root.sum().backward()
-    assert root.tolist() == [0, 2]
-    assert variance.grad.tolist() == [0, 0.25]
 
 
 def test_a_move_changes_the_device_and_not_the_precision() -> None:
@@ -522,21 +402,7 @@ def test_of_padded_first_tokens_one_row_keeps_nothing() -> None:
     torch.testing.assert_close(standardizer.query.mean[:, 0], normal(0)[2:, :, 0].mean(0).float())
 
 
-@pytest.mark.parametrize(
-    ("statistics", "options", "knows"),
-    [("position", {}, True), ("position", {"twice": True}, False), ("feature", {}, False), ("cls_feature", {}, True)],
-)
-def test_who_knows_one_row(statistics: str, options: dict[str, Any], knows: bool) -> None:
-    assert make(statistics, **options).knows_one_row is knows
-
-
 # ------------------------------------------------------------------------------------------------ refusals and warnings
-
-
-def test_the_ends_of_what_is_possible() -> None:
-    assert QueryKeyStandardizer(2, 2, statistics="feature", momentum=1.0, eps=0.0).query.momentum == 1
-    assert QueryKeyStandardizer(2, 2, statistics="feature", twice=True).twice
-    assert QueryKeyStandardizer(2, 2, statistics="position", length=1).query.mean.shape == (2, 1, 2)
 
 
 def test_queries_of_another_length_than_keys_are_not_masked_by_the_keys_padding() -> None:
@@ -626,80 +492,6 @@ def test_two_processes_standardise_with_the_whole_batch(
     standardizer.commit()
     for name, value in standardizer.state_dict().items():
         torch.testing.assert_close(value, alone.state_dict()[name])
-
-
-def test_two_processes_share_the_gradient_of_their_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The part of the gradient that lies in the first process's rows, its own outputs alone being requested."""
-    query, key, direction = normal(0), normal(1), normal(2)
-    whole = query.clone().requires_grad_()
-    alone, _ = make(absolute=False)(whole, key, torch.ones(BATCH, TOKENS, dtype=torch.bool))
-    (alone[:3] * direction[:3]).sum().backward()
-    own = query[:3].clone().requires_grad_()
-    processes = TwoProcesses(monkeypatch)
-    found, _ = processes.first(
-        lambda: make(absolute=False)(own, key[:3]), lambda: make(absolute=False)(query[3:], key[3:])
-    )
-    (found * direction[:3]).sum().backward()
-    torch.testing.assert_close(own.grad, whole.grad[:3])
-
-
-def test_pooled_moments_are_exact_where_means_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rounded means of 4096 and a bit, with the residuals that rounding left, in parts of 1 and 3 rows."""
-    x = torch.tensor([0.1, 0.4, 0.35, 0.9], dtype=torch.float64) + 4096
-
-    def moments(values: Tensor, rounded: float) -> Moments:
-        away = values - rounded
-        return Moments(
-            torch.tensor([len(values)]),
-            torch.full((1, 1, 1), rounded, dtype=torch.float64),
-            away.square().sum().view(1, 1, 1),
-            away.mean().view(1, 1, 1),
-        )
-
-    one, other = moments(x[:1], 4096.0), moments(x[1:], 4096.5)
-    processes = TwoProcesses(monkeypatch)
-    (found,) = processes.first(lambda: pooled([one]), lambda: pooled([other]))
-    assert found.counts.tolist() == [4]
-    assert found.counts.dtype == torch.int64
-    assert found.mean.item() == pytest.approx(x.mean().item(), rel=1e-15)
-    assert found.squares.item() == pytest.approx((x - x.mean()).square().sum().item(), rel=1e-9)
-    assert found.residual is None
-    narrow = [Moments(part.counts, *(one.float() for one in part[1:])) for part in (one, other)]
-    (found,) = TwoProcesses(monkeypatch).first(lambda: pooled(narrow[:1]), lambda: pooled(narrow[1:]))
-    assert found.mean.dtype == found.squares.dtype == torch.float32
-
-
-@pytest.mark.parametrize("per_position", [False, True])
-def test_what_rounding_leaves_of_a_mean_is_told_to_the_other_processes(
-    monkeypatch: pytest.MonkeyPatch, per_position: bool
-) -> None:
-    monkeypatch.setattr(standardize, "process_count", lambda: 2)
-    x = (normal(0) + 10_000).float()
-    found = RunningMoments(HEADS, TOKENS, SIZE).of_rows(x, None, per_position)
-    exact = x.double().mean(0) if per_position else x.double().mean((0, 2))[:, None]
-    assert found.residual is not None
-    assert found.residual.abs().max() > 1e-5
-    torch.testing.assert_close(found.mean.double() + found.residual.double(), exact, rtol=0, atol=1e-6)
-
-
-def test_a_position_that_one_process_pads_is_that_of_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    valid = torch.ones(BATCH, TOKENS, dtype=torch.bool)
-    valid[:, 0] = False  # nobody sees it
-    valid[:3, 1] = False  # the first process sees nothing of it
-    valid[:4, 2] = False  # one row of the second process shows it
-    alone = make()
-    expected = alone(normal(0), normal(1), valid)
-
-    def part(rows: slice) -> tuple[QueryKeyStandardizer, Any]:
-        standardizer = make()
-        return standardizer, standardizer(normal(0)[rows], normal(1)[rows], valid[rows])
-
-    standardizer, found = TwoProcesses(monkeypatch).first(lambda: part(slice(0, 3)), lambda: part(slice(3, 5)))
-    torch.testing.assert_close(found[0], expected[0][:3])
-    standardizer.commit()
-    alone.commit()
-    assert standardizer.query.num_batches_tracked.tolist() == [0, 1, 1]
-    torch.testing.assert_close(standardizer.query.mean, alone.query.mean)
 
 
 @pytest.mark.parametrize("statistics", ["position", "feature"])

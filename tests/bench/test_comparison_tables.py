@@ -20,7 +20,6 @@ from levelhead.bench.comparison import LEAKING, Comparison
 from levelhead.bench.of_runs import compared
 from levelhead.bench.page import Compared, Comparisons, titles_of
 from levelhead.bench.tables import choose_epoch, collect
-from levelhead.report import blocks
 from levelhead.report.terminal import DrawnTable
 from levelhead.report.text import cell_lines
 from levelhead.storage import read_json
@@ -154,16 +153,6 @@ def test_the_epoch_of_the_smallest_gap_counts_rows_without_a_group_where_they_ar
     assert choose_epoch(found, found.runs[0], LEAKING)[0] == epoch
 
 
-def test_no_gap_chooses_an_epoch_by_a_group_without_a_class(tmp_path: Path) -> None:
-    rows = rows_of(groups=("a", "b", "c"))
-    rows.loc[rows["group"] == "c", "label"] = "no"
-    good, bad = answered(rows, 0.2), answered(rows, 0.2, 1)
-    of_b = (rows["group"] == "b").to_numpy()
-    bad.loc[of_b] = answered(rows, 0.6, 2)[of_b]
-    (found,) = collect([write_run(tmp_path / "erm", bad, epochs=[bad, good])], "test")
-    assert choose_epoch(found, found.runs[0], LEAKING)[0] == 1
-
-
 def test_where_a_rule_is_undefined_in_every_epoch_the_last_one_is_taken(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -232,13 +221,6 @@ def test_tables_at_80_columns_break_no_words_and_have_marks(tmp_path: Path) -> N
             assert {word for lines in [[column["title"]], *shown] for word in " ".join(lines).split()} <= words
         names = [row["head"] for row in table["rows"]]
         assert {"poe", "group-dro ORACLE"} <= set(names)
-
-
-def test_a_name_that_is_wider_than_the_terminal_alone_is_folded() -> None:
-    cell = blocks.cell("12.34", "[10.0, 15.0]", mark="best")
-    lines = drawn_at_80(DrawnTable(blocks.table("a table", ["method", "figure"], [("x" * 200, [cell])])))
-    assert max(map(len, lines)) <= 80
-    assert "12.34 best" in "".join(lines)
 
 
 def test_titles_and_captions_hold_no_path(tmp_path: Path) -> None:

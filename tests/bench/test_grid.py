@@ -185,32 +185,6 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     return names
 
 
-def test_the_next_process_starts_while_one_works_and_none_is_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    started: list[subprocess.Popen[str]] = []
-
-    def start(folder: str | None, threads: int) -> subprocess.Popen[str]:
-        code = "import json, sys; json.load(sys.stdin)"
-        pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE}
-        started.append(subprocess.Popen([sys.executable, "-c", code], cwd=folder, text=True, **pipes))  # type: ignore[call-overload]
-        return started[-1]
-
-    monkeypatch.setattr("levelhead.bench.grid._started", start)
-    monkeypatch.setattr("levelhead.bench.grid.is_done", lambda _: True)
-    order = {"experiment": {"train": {"threads": 1}}, "started_in": str(tmp_path)}
-    processes = LocalProcesses(3)
-    assert processes.run(order, tmp_path / "a") is None
-    assert len(started) == 2
-    started[1].kill()
-    started[1].wait()
-    assert processes.run(order, tmp_path / "b") is None  # one that ended meanwhile is replaced
-    assert processes.run({**order, "experiment": {"train": {"threads": None}}}, tmp_path / "c") is None
-    processes.stop()
-    assert len(started) == 5  # two for 1 thread were killed or never needed
-    assert all(one.returncode is not None for one in started)
-
-
 def test_an_unexpected_error_leaves_its_traceback_beside_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,9 +2,7 @@
 
 import argparse
 import json
-import math
 import re
-import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -51,15 +49,3 @@ def test_no_script_writes_tracked_files_unless_asked(monkeypatch: pytest.MonkeyP
         parser = argparse.ArgumentParser()
         measure.destinations(parser, json=ROOT / "results" / "seeds.json")
         assert parser.parse_args(arguments).json == folder / "seeds.json"
-
-
-@pytest.mark.parametrize(("count", "cut"), [(1, 0), (5, 0), (6, 0), (9, 1), (11, 1), (21, 5), (31, 9)])
-def test_intervals_of_medians_hold_them_with_95_percent(count: int, cut: int) -> None:
-    """Below the interval lies at most ``cut`` of ``count`` values half the time each: counted here by hand."""
-    median_interval = runpy.run_path(str(ROOT / "benchmarks" / "measure.py"))["median_interval"]
-    values = [float(value) for value in range(count)]
-    assert median_interval(values[::-1]) == (values[cut], values[-1 - cut])
-    if count > 5:
-        missed = 2 * sum(math.comb(count, below) for below in range(cut + 1)) / 2**count
-        one_further_in = missed + 2 * math.comb(count, cut + 1) / 2**count
-        assert missed <= 0.05 < one_further_in

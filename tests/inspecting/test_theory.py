@@ -105,30 +105,6 @@ def test_the_table_of_constants(share: float, constants: tuple[float, ...], near
     assert [bound((share, 1 - share)) for bound in BOUNDS] == pytest.approx(constants, abs=near)
 
 
-def test_the_bound_without_the_absolute_value_of_three_equal_groups_is_not_zero() -> None:
-    assert bound_without_absolute([1 / 3] * 3) == pytest.approx(math.sqrt(3))
-
-
-@pytest.mark.parametrize(
-    ("share", "centre", "spread", "means", "gap"),
-    [
-        (0.7, (2, -1), (1, 0.5), (0.67434848, 1.28638594), -1.20004293),
-        (0.9, (0, 1.5), (0.2, 3), (0.18975238, 2.46671974), -6.04870032),
-        (0.929, (0, 5), (0.1, 0.1), None, -12.92966633),
-        (0.5, (1, -1), (1, 1), None, 0.0),
-        (0.5, (0, 0), (1.4, 0.1), None, 1.26031),  # of equal means: 0 with signs kept
-    ],
-)
-def test_the_closed_form_of_gaussian_groups(
-    share: float, centre: Any, spread: Any, means: tuple[float, float] | None, gap: float
-) -> None:
-    shares = (share, 1 - share)
-    if means is not None:
-        assert gaussian_group_means(shares, centre, spread) == pytest.approx(np.array(means), abs=1e-8)
-    near = 1e-5 if gap > 0 else 1e-8
-    assert gaussian_gap(shares, (centre, spread), (centre, spread)) == pytest.approx(gap, abs=near)
-
-
 def test_head_size_and_temperature_multiply() -> None:
     shares = (0.2, 0.3, 0.5)
     for bound in (theory.distribution_free_bound, theory.gaussian_bound):

@@ -155,19 +155,6 @@ def test_a_continuation_is_that_of_whole_texts(name: str, steps: int, warns: boo
     assert model._quick[GENERATED] is not warns
 
 
-def test_the_last_digit_of_a_logit_in_bfloat16_is_no_network_that_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = make("llama")
-    model.network.to(torch.bfloat16)
-    whole = torch.linspace(1, 20, 50).bfloat16()
-    digit, nats = whole.clone(), whole.clone()
-    digit[-1] += 0.125
-    nats[-2] -= 2
-    monkeypatch.setattr(model, "_run", lambda *_: (whole[None, None], None))
-    assert model._goes_on(digit[None, None], torch.zeros(1, 2))
-    with pytest.warns(UserWarning, match="kept text"):
-        assert not model._goes_on(nats[None, None], torch.zeros(1, 2))
-
-
 def test_a_network_that_padding_changes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     model = make()
     monkeypatch.setattr(model, "_padded_sums", lambda rows, starts: [-float(max(map(len, rows)))] * len(rows))

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
-import torch
 from own_csv import letters, recipe, trained_on
 
 import levelhead as lh
@@ -17,8 +15,6 @@ from levelhead.bench.checks import check_cells
 from levelhead.bench.grid import compare_methods, make_cells
 from levelhead.data import DATASETS
 from levelhead.methods import Method, Stage
-from levelhead.methods.few_label import FewLabel
-from levelhead.runs.recipe import build_experiment
 from levelhead.runs.train import train_run
 from levelhead.storage import read_json
 from levelhead.types import DataError
@@ -79,13 +75,6 @@ def test_compare_names_too_many_rows_to_be_told_before_the_first_run(
     assert not list(tmp_path.glob("out/*/seed-0"))
 
 
-def test_evaluation_does_not_need_the_group_of_every_row(own: Path) -> None:
-    letters(own, site=SOME)
-    data = build_experiment(recipe(own, sensitive="site")).data
-    assert data.groups("test")[0].values.min() == -1
-    assert data.require_groups("test", partly=True)
-
-
 class Peeking(Method):
     """A method of one's own that needs every group."""
 
@@ -93,17 +82,6 @@ class Peeking(Method):
 
     def stages(self, lab: object) -> Iterator[Stage]:  # type: ignore[override]
         yield from ()
-
-
-def test_few_labels_are_drawn_from_rows_that_have_a_group() -> None:
-    groups = torch.arange(1000) % 2
-    whole = FewLabel(rows=200).validation_groups(lambda: groups, 1000, 0)
-    drawn = np.random.default_rng((0, 0)).choice(1000, 200, replace=False)
-    assert sorted(np.flatnonzero(whole >= 0)) == sorted(drawn)
-    groups[::3] = -1
-    told = FewLabel(rows=200).validation_groups(lambda: groups, 1000, 0)
-    assert (told >= 0).sum() == 200
-    assert told[told >= 0].equal(groups[told >= 0])
 
 
 def test_a_selector_by_gaps_needs_every_group_before_inputs_are_prepared(

@@ -15,7 +15,6 @@ from levelhead.auditing.overall import Overall
 from levelhead.bench.tables import collect
 from levelhead.data.base import Split
 from levelhead.data.portraits import Portraits
-from levelhead.metrics.ranking import area_under_roc
 from levelhead.runs.evaluate import evaluate_run
 from levelhead.runs.recipe import build_experiment
 from levelhead.runs.train import train_run
@@ -66,21 +65,6 @@ def test_a_column_of_the_predictions_can_be_named(folder: Path, monkeypatch: pyt
     group = collect([folder], "test")[0]
     assert not [one for one in group.compare("erm").warnings if "clusters" in one]
     assert f"{PEOPLE} clusters" in group.compare("erm", cluster="id").warnings[0]
-
-
-def test_areas_of_copied_rows_are_no_surer_than_those_of_the_rows() -> None:
-    chance = np.random.default_rng(0)
-    label = chance.integers(0, 2, 150)
-    scores = {name: chance.normal(label, 1)[None] for name in ("a", "b")}
-    plain = area_under_roc(label, ["g"] * 150, scores, positive=1, baseline="a")
-    fivefold = {name: np.repeat(one, 5, axis=1) for name, one in scores.items()}
-    label5, group5, who = np.repeat(label, 5), ["g"] * 750, np.repeat(np.arange(150), 5)
-    found = area_under_roc(label5, group5, fivefold, positive=1, baseline="a", clusters=who)
-    for name in scores:
-        for one, other in zip(plain[name]["g"], found[name]["g"], strict=True):
-            if one is not None:
-                assert other.value == pytest.approx(one.value)
-                assert other.high - other.low == pytest.approx(one.high - one.low, rel=0.05)
 
 
 def test_figures_of_all_rows_are_by_person_where_nobodys_group_is_known() -> None:

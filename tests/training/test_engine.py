@@ -105,27 +105,6 @@ def test_only_the_kept_network_is_debiased() -> None:
     assert [is_debiased(network) for network in networks] == [True, False, False]  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"absolute": False, "alpha": 0.0},
-        {"alpha": 0.0},
-        {"absolute": False},
-        {"normalize": False},
-        {"statistics": "feature"},
-        {"statistics": "cls_feature"},
-        {"running": "std", "unbiased": True},
-    ],
-    ids=str,
-)
-def test_the_ingredients_are_switches(options: dict[str, Any]) -> None:
-    lab = make_lab(epochs=1)
-    model = fit(DAM(DebiasConfig(**options)), lab)
-    logits = lab.logits(model)
-    assert torch.isfinite(logits).all()
-    assert not torch.equal(logits, lab.logits(fit(DAM(), make_lab(epochs=1))))
-
-
 def half_frozen() -> nn.Module:
     """A network whose embeddings and first layer are always the same and never train."""
     model = tiny_vit()
