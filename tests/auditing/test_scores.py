@@ -13,6 +13,7 @@ import pytest
 from scipy import stats
 
 import levelhead as lh
+from levelhead.auditing.options import AuditOptions
 from levelhead.auditing.scale import Scale
 from levelhead.auditing.scores import _Column, band, score_sentences
 from levelhead.metrics.between import mover
@@ -96,7 +97,7 @@ def test_no_group_is_called_miscalibrated_by_chance(sizes: np.ndarray) -> None:
         counts = ScoreCounts.from_rows(label, score, group, len(sizes))
         keys = [f"g{at}" for at in range(len(sizes))]
         scale = Scale("probability", len(group), 0, 0.0, 1.0)
-        column = _Column(counts, keys, np.ones(len(sizes), bool), scale, 5, 0.95)
+        column = _Column(counts, keys, np.ones(len(sizes), bool), scale, AuditOptions(min_count=5))
         found = column._groups((counts.sizes >= 5).all(-1))
         named += any(one.miscalibrated is not None for one in found.values())
     assert named <= 4

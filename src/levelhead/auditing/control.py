@@ -99,11 +99,8 @@ class Control(Part):
 
     def update(self, columns: Mapping[str, Any]) -> None:
         """Count the rows of each group and level."""
-        weight = columns.get("weight")
-        if weight is not None:
-            if not (there := weight > 0).any():
-                return
-            columns = kept(columns, there)
+        if "weight" in columns:
+            columns = kept(columns, columns["weight"] > 0)
         for tally in self.tallies.values():
             both = {name: columns.get(f"group {name}") or columns[f"level {name}"] for name in tally.groups}
             weight, count = columns.get("weight"), columns.get("count")
@@ -119,9 +116,7 @@ class Control(Part):
             if without and not strata:
                 frame.warnings.append(no_level_sentence(control, without))
             strata += stratified(counts, positive, options.min_count)
-        plain = self._plain(frame)
-        about: dict[str, Any] = {"reference": frame.references, "plain": plain, "outcome": frame.outcome}
-        return controlled(strata, control, level=options.level, **about)
+        return controlled(strata, control, frame, self._plain(frame))
 
     @staticmethod
     def _plain(frame: Frame) -> Lead | None:

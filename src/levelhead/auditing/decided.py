@@ -37,12 +37,7 @@ def check_decided(path: Path, out: Path, column: str) -> None:
 
 
 def write_decided(
-    path: Path,
-    out: Path,
-    column: str,
-    classes: tuple[str, str],
-    after: NDArray[np.bool_],
-    before: NDArray[np.bool_],
+    path: Path, out: Path, column: str, classes: tuple[str, str], after: NDArray[np.bool_], before: NDArray[np.bool_]
 ) -> None:
     """Write the rows of a file in their order, with all columns as they are, and the class before and after a rule.
 

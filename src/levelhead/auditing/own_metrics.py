@@ -115,11 +115,7 @@ def _called(function: Metric, name: str, group: str, labels: NDArray[Any], predi
 
 
 def _resampled(
-    function: Metric,
-    labels: NDArray[Any],
-    predictions: NDArray[Any],
-    replicates: int,
-    seed: Sequence[int],
+    function: Metric, labels: NDArray[Any], predictions: NDArray[Any], replicates: int, seed: Sequence[int]
 ) -> FloatArray:
     """Return the figures of resampled rows; of those that have none, NaN."""
     rng = np.random.default_rng(seed)

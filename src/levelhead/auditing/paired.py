@@ -312,14 +312,7 @@ class Against(Part):
             rows.parts["score"] = [frame.rows.whole("score")]
         if other.source is not None:
             rows, said = matched(rows, self._theirs(frame, other))
-        found = compare_rows(
-            rows,
-            frame.groups,
-            options,
-            positive=frame.of_class,
-            names=other.names,
-            warnings=said,
-        )
+        found = compare_rows(rows, frame.groups, options, positive=frame.of_class, names=other.names, warnings=said)
         frame.warnings.extend([one for one in found.warnings if one not in frame.warnings])
         if frame.favourable is None or len(frame.classes) != 2:
             return found

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from levelhead.auditing.engine import Pair, Quantity, compare
+from levelhead.auditing.options import AuditOptions
 from levelhead.auditing.part import Answer, Frame, Part
 from levelhead.auditing.scale import Scale, exact
 from levelhead.auditing.score_rows import ScoreRows
@@ -237,10 +238,8 @@ class Scores(Part):
             compared = np.array([not options.leaves_out(group) for group in there])
             rows_together = rows.scored(frame.label, key, there)
             reference = frame.references.get(frame.names[key])
-            column = _Column(
-                counts, list(there), compared, scale, options.min_count, options.level, reference, rows_together
-            )
-            by_attribute[key] = column.audit(thresholds, options.replicates, options.seed)
+            column = _Column(counts, list(there), compared, scale, options, reference, rows_together)
+            by_attribute[key] = column.audit(thresholds)
         if rows_together is not None and scale.probabilities:
             warnings.append(
                 "With clusters, slope and intercept of calibration are left out: they assume independent rows."
@@ -255,10 +254,13 @@ class _Column:
     keys: list[Key]
     compared: NDArray[np.bool_]
     scale: Scale
-    min_count: int
-    level: float
+    options: AuditOptions
     reference: str | None = None
     rows: ScoredRows | None = None
+
+    @property
+    def level(self) -> float:
+        return self.options.level
 
     @cached_property
     def areas(self) -> ClusteredAreas:
@@ -286,16 +288,16 @@ class _Column:
         outside = self.scale.low < 0 or self.scale.high > 1
         return f"the scores are not probabilities{': some lie outside 0 to 1' if outside else ''}"
 
-    def audit(self, thresholds: Sequence[float], replicates: int, seed: int) -> AttributeScores:
+    def audit(self, thresholds: Sequence[float]) -> AttributeScores:
         counts, sizes = self.counts, self.counts.sizes
-        least = max(self.min_count, score_metrics.FEWEST)  # fewer have no AUC to compare
+        least = max(self.options.min_count, score_metrics.FEWEST)  # fewer have no AUC to compare
         included = (sizes >= least).all(-1) & self.compared & self.areas.enough.all(-1)
-        enough = (sizes.sum(-1) >= self.min_count) & self.compared
+        enough = (sizes.sum(-1) >= self.options.min_count) & self.compared
         if self.rows is not None:
             enough &= self.means.clusters >= FEWEST
         grid = counts.grid(CURVE_POINTS if enough.sum() <= FEW else FEW_POINTS)
         tables = counts.tables(grid)
-        at = {threshold: self._at(threshold, enough, replicates, seed) for threshold in thresholds}
+        at = {threshold: self._at(threshold, enough) for threshold in thresholds}
         groups = self._groups(included)
         # A gap at a threshold compares the groups that it compares in an audit's table, rate by rate.
         curves = self._curves(grid, tables, enough)
@@ -316,18 +318,17 @@ class _Column:
         }
         return {"thresholds": grid.tolist(), "groups": groups}
 
-    def _at(self, threshold: float, enough: NDArray[np.bool_], replicates: int, seed: int) -> dict[str, Estimate]:
+    def _at(self, threshold: float, enough: NDArray[np.bool_]) -> dict[str, Estimate]:
         """Return the figures of decisions at a threshold, of the groups that have rows ``enough``."""
         names = [group_name(key) for key in self.keys]
         kept = [names[i] for i in np.flatnonzero(enough)]
         if self.rows is None:
             counts = Counts(self.counts.tables([threshold])[0], tuple(names), (0, 1)).keep(kept)
-            return estimate_all(
-                counts, positive=1, level=self.level, replicates=replicates, seed=seed, min_count=self.min_count
-            )
+            drawn: dict[str, Any] = {"replicates": self.options.replicates, "seed": self.options.seed}
+            return estimate_all(counts, positive=1, level=self.level, min_count=self.options.min_count, **drawn)
         label, score, group, cluster = self.rows
         clustered = ClusteredCounts.from_rows(cluster, group, label, score >= threshold, names, (0, 1)).keep(kept)
-        return weighted_estimates(clustered, positive=1, level=self.level, min_count=self.min_count)
+        return weighted_estimates(clustered, positive=1, level=self.level, min_count=self.options.min_count)
 
     def _groups(self, included: NDArray[np.bool_]) -> dict[Key, GroupScores]:
         sizes, every = self.counts.sizes, np.arange(len(self.keys))
@@ -435,12 +436,12 @@ class _Column:
             return {}
         if self.rows is None:
             kept = tables[:, enough]
-            least = Enough.of(kept[0], 1, self.min_count)
+            least = Enough.of(kept[0], 1, self.options.min_count)
             plain, smooth = Contrasts(kept, 1, least, smooth=False), Contrasts(kept, 1, least)
             bands = {name: band(name, plain, smooth, self.level) for name in gaps() if least.classes(name).all()}
         else:
             grid = self.counts.grid(FEW_POINTS)  # each takes as long as an audit
-            at = [self._at(threshold, enough, 0, 0) for threshold in grid.tolist()]
+            at = [self._at(threshold, enough) for threshold in grid.tolist()]
             known = [name for name in gaps() if all(one[name].defined for one in at)]
             ends = {name: [(one[name].value, one[name].low, one[name].high) for one in at] for name in known}
             bands = {name: np.array(found).T for name, found in ends.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from levelhead.auditing.engine import Pair, Quantity, Side, compare
-from levelhead.auditing.part import Found
+from levelhead.auditing.part import Found, Frame
 from levelhead.metrics.between import Differences, differences, normal_quantile, shared
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.group import FloatArray
@@ -135,31 +135,22 @@ class Stratified:
         }  # fmt: skip
 
 
-def controlled(
-    strata: Sequence[Stratified],
-    control: str,
-    *,
-    level: float,
-    reference: Mapping[str, str],
-    plain: Lead | None = None,
-    outcome: str | None = None,
-) -> ControlFound:
+def controlled(strata: Sequence[Stratified], control: str, frame: Frame, plain: Lead | None) -> ControlFound:
     """Compare groups within levels.
 
     Args:
         strata: the figures of each sensitive column by level, without rows that have no level or no group.
         control: the name of the column that levels are of.
-        level: how often all averages together, and all levels together, are to hold their true differences.
-        reference: the group of each column that the others are compared with; columns without one compare all pairs.
+        frame: has the references, the favourable outcome, which sentences are about, and the ``level``: how often all
+            averages together, and all levels together, are to hold their true differences.
         plain: what the audit names without strata: it comes first.
-        outcome: the favourable outcome, where it is the other of two classes: sentences are about its rates.
 
     Returns:
         JSON-able: ``column``; ``pairs``, the plain one and then the largest first, each with the standardised figures
         of both groups, their ``difference`` averaged over levels, the ``plain`` one of the same rows without levels,
         and its ``levels``; ``cells`` that are left out because they have too few rows; and ``sentences``.
     """
-    quantities = [one.quantity(reference.get(one.column)) for one in strata]
+    level, quantities = frame.options.level, [one.quantity(frame.references.get(one.column)) for one in strata]
     found = compare(quantities, level=level, about=plain)
     each = sum(int(one.used(*quantity.pairs).sum()) for one, quantity in zip(strata, quantities, strict=True))
     of_pair: dict[Any, Stratified] = {(one.column, one.name, one.of_class): one for one in strata}
@@ -173,7 +164,7 @@ def controlled(
     comparisons, min_count = max(1, found.comparisons), strata[0].min_count
     result = {"column": control, "level": level, "comparisons": comparisons, "min_count": min_count}
     there = any(quantity.places(plain) for quantity in quantities)
-    leads = _leads({**result, "pairs": pairs}, None if there else plain, outcome)
+    leads = _leads({**result, "pairs": pairs}, None if there else plain, frame.outcome)
     return ControlFound({**result, "pairs": pairs, "cells": cells}, leads)
 
 

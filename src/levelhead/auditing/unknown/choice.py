@@ -71,9 +71,7 @@ def answer(name: str, cells: Cells, known: Known, options: AuditOptions) -> Indi
 
 
 def _gaps(
-    found: ByPair[Found],
-    groups: Sequence[Hashable],
-    gap_of: Callable[[str, tuple[int, int], Found], Mapping[str, Any]],
+    found: ByPair[Found], groups: Sequence[Hashable], gap_of: Callable[[str, tuple[int, int], Found], Mapping[str, Any]]
 ) -> list[IndirectGap]:
     """Return each gap of each pair of groups, whose fields ``gap_of`` gives from its name, its places and a finding."""
     return [
