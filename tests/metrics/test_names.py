@@ -7,7 +7,6 @@ import pytest
 
 from levelhead.metrics import METRICS, Counts, Metric, estimate, estimate_all
 from levelhead.metrics.intervals import undefined_reason
-from levelhead.metrics.names import metric_title
 
 PREDICTIVE_EQUALITY = Metric(
     "predictive_equality",
@@ -42,4 +41,3 @@ def test_a_new_gap_is_one_record(monkeypatch: pytest.MonkeyPatch) -> None:
     assert reason is not None
     assert "label other than" in reason
     assert "'g0'" in reason
-    assert metric_title("predictive_equality") == "Predictive equality gap"

@@ -517,7 +517,8 @@ def run_folder(folder: Path, **files: Any) -> Path:
 def test_a_run_with_groups_and_epochs(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "run", **{"evaluation-test": audited(["a", "b"])})
     page = run_page(folder)
-    assert page["finding"].endswith("This is one run: the interval does not cover variation between training seeds.")
+    assert page["finding"].startswith("The model is not measurably better than chance")
+    assert page["cautions"] == ["This is one run: its intervals do not cover variation between training seeds."]
     seen = read(render(page))
     (kept,) = [row for row in seen.all("tr") if "kept" in row.text]
     assert kept.text.split()[:2] == ["epoch", "1"]

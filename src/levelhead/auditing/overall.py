@@ -27,13 +27,6 @@ NOBODYS_GROUP = (
 )
 
 
-TITLES = {
-    "recall": "of its rows found (recall)",
-    "precision": "of its answers right (precision)",
-    "calibration": "mean probability minus share of rows",
-}
-
-
 @dataclass(frozen=True)
 class Overall(Report):
     """Figures of all rows together, with intervals.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from levelhead.arrays import check_fields
-from levelhead.types import ConfigError, listed, printable, quoted
+from levelhead.types import ConfigError, listed, quoted
 
 Key = str | tuple[str, ...]
 """A column or one of its groups; for a crossing, the columns or their groups in a tuple. Names are for printing."""
@@ -181,18 +181,6 @@ RATE_TITLES = {
     "true_positive_rate": "True positive rate",
     "false_positive_rate": "False positive rate",
 }
-NOTE = (
-    "Figures are findings about these rows and groups, in percent with confidence intervals. An interval that "
-    "contains 0 is inconclusive; its upper end is the largest gap that fits the rows."
-)
-
-
-def metric_title(name: str, worst: str | None = None) -> str:
-    """Say a metric's name in words; ``worst`` is the class that it is about, where several are compared."""
-    plain = name.removesuffix("_mean")
-    title = METRICS[plain].title if plain in METRICS else plain
-    mean = ", mean over classes" if name.endswith("_mean") else ""
-    return title + mean + (f", worst class: {printable(worst)}" if worst is not None else "")
 
 
 def parts_of(key: Key) -> list[str]:
@@ -217,13 +205,6 @@ def attribute_names(attributes: Iterable[Key]) -> dict[Key, str]:
 def by_names(by_attribute: Mapping[Key, One]) -> dict[str, One]:
     """Return what there is on each column and crossing under its name, as :func:`attribute_names` gives it."""
     return dict(zip(attribute_names(by_attribute).values(), by_attribute.values(), strict=True))
-
-
-def left_out_words(included: bool, left_out: Sequence[str]) -> str:
-    """Say whether gaps count a group out, from ``GroupFigures.included`` and ``left_out``; the warnings say which."""
-    if not included:
-        return "left out of the gaps"
-    return "left out of some gaps" if left_out else ""
 
 
 def _part(name: str) -> str:

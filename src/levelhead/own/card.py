@@ -19,7 +19,7 @@ from levelhead.auditing.paired_answer import Change
 from levelhead.auditing.result import AuditResult
 from levelhead.own.compare import ModelComparison, class_names_of, open_model, unnamed
 from levelhead.report import card
-from levelhead.report.markdown import markdown_table
+from levelhead.report.markdown import escaped, markdown_table
 from levelhead.report.titles import title_of
 from levelhead.storage import refuse_strange_files, write_text
 from levelhead.types import ConfigError, in_quotes, listed
@@ -89,16 +89,16 @@ def model_card(
     ours, debiased, adapter = found.made_by is not None, found.debias is not None, bool(found.adapters)
     check_path("base_model", base_model or "")
     base_model = base_model or (_base_of_adapter(model) if adapter else None)
-    base = '"BASE"' if base_model is None or Path(base_model).exists() else f'"{card.escaped(base_model)}"'
+    base = '"BASE"' if base_model is None or Path(base_model).exists() else f'"{escaped(base_model)}"'
     kind = "image" if unwrapped(model).main_input_name == "pixel_values" else "text"
     sections = [
         card.loading(kind, ours=ours, debiased=debiased, base=base if adapter else None),
-        f"# {card.escaped(task or f'{found.model} with levelhead')}",
+        f"# {escaped(task or f'{found.model} with levelhead')}",
         _task(task, named, data),
         _groups(groups, measured),
         _method(found, base_model, training),
         _measured(measured),
-        card.bullets("Limits", [*map(card.escaped, limits), *card.LIMITS]),
+        card.bullets("Limits", [*map(escaped, limits), *card.LIMITS]),
         card.citation(debiased, "cite its owners"),
     ]
     # Not transformers for a debiased model: the Hub would show a snippet that cannot load it.
@@ -119,17 +119,17 @@ def _base_of_adapter(model: Any) -> str | None:
 
 
 def _task(task: str | None, classes: Sequence[str], data: str | None) -> str:
-    named = ", ".join(map(card.escaped, classes))
-    lines = [f"Task: {card.escaped(task or NOT_SAID)}", f"Classes: {named}", f"Data: {card.escaped(data or NOT_SAID)}"]
+    named = ", ".join(map(escaped, classes))
+    lines = [f"Task: {escaped(task or NOT_SAID)}", f"Classes: {named}", f"Data: {escaped(data or NOT_SAID)}"]
     return card.bullets("Task and data", lines)
 
 
 def _groups(groups: str | None, measured: ModelComparison | AuditResult | None) -> str:
     audit = measured.audit if isinstance(measured, ModelComparison) else measured
     if groups:
-        said = f"Groups of the data set, as annotated: {card.escaped(groups)}."
+        said = f"Groups of the data set, as annotated: {escaped(groups)}."
     elif audit is not None:
-        names = map(card.escaped, audit.to_dict()["by_attribute"])
+        names = map(escaped, audit.to_dict()["by_attribute"])
         said = f"Groups of the evaluation, as annotated, by {', '.join(names)}."
     else:
         said = "No groups were named."
@@ -143,11 +143,11 @@ def _groups(groups: str | None, measured: ModelComparison | AuditResult | None) 
 
 
 def _method(found: Description, base_model: str | None, training: Any) -> str:
-    lines = [f"- Network: {card.escaped(found.model)}, {found.parameters:,} parameters"]
+    lines = [f"- Network: {escaped(found.model)}, {found.parameters:,} parameters"]
     if base_model:
-        lines.append(f"- Trained from: {card.escaped(card.without_paths(base_model))}")
+        lines.append(f"- Trained from: {escaped(card.without_paths(base_model))}")
     if found.adapters:
-        lines.append(f"- Adapters of PEFT: {card.escaped(', '.join(found.adapters))}")
+        lines.append(f"- Adapters of PEFT: {escaped(', '.join(found.adapters))}")
     lines.append(f"- Made with: levelhead {__version__}")
     parts = ["\n".join(lines)]
     if found.debias is None:
@@ -187,18 +187,18 @@ def _measured(measured: ModelComparison | AuditResult | None) -> str:
         )
     parts = ["## Measured"]
     if isinstance(measured, ModelComparison):
-        old, new = map(card.escaped, measured.names)
-        parts.append(f"{card.escaped(measured.sentence)} This card is about the model that is called {new} here.")
+        old, new = map(escaped, measured.names)
+        parts.append(f"{escaped(measured.sentence)} This card is about the model that is called {new} here.")
         parts += _about_rates(measured.positive, {})
         head = ["percent", old, new, f"change [{100 * measured.level:g}%]"]
-        rows = [[card.escaped(title_of(name)), *_change(change)] for name, change in measured.changes.items()]
+        rows = [[escaped(title_of(name)), *_change(change)] for name, change in measured.changes.items()]
         parts.append(markdown_table(head, rows))
         audit = measured.audit
     else:
         parts += _about_rates(measured.positive, (measured.words or {}).get("classes", {}))
         audit = measured
     if audit is not None:
-        parts += card.by_groups(audit.to_dict()["by_attribute"], audit.level)
+        parts.append(card.figures(audit.to_dict()))
     return "\n\n".join([*parts, *card.warned(measured.warnings)])
 
 
@@ -207,12 +207,12 @@ def _about_rates(positive: str | None, written: Mapping[str, str]) -> list[str]:
     if positive is None:
         return []
     of_class = in_quotes(written.get(positive, positive))
-    return [card.escaped(f"Selection rates, true and false positive rates and their gaps are about {of_class}.")]
+    return [escaped(f"Selection rates, true and false positive rates and their gaps are about {of_class}.")]
 
 
 def _change(change: Change) -> list[str]:
     one = change.difference
     if not one.defined:
-        return ["undefined", "undefined", card.escaped(one.reason or "")]
+        return ["undefined", "undefined", escaped(one.reason or "")]
     span = f"{100 * one.value:+.2f} [{100 * one.low:+.2f}, {100 * one.high:+.2f}]"
     return [f"{100 * change.old:.2f}", f"{100 * change.new:.2f}", span]

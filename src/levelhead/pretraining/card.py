@@ -8,7 +8,8 @@ from typing import Any
 
 from levelhead.data import Card
 from levelhead.pretraining.config import MaskedViT
-from levelhead.report.card import bullets, card_text, cost, data_lines, escaped, made
+from levelhead.report.card import bullets, card_text, cost, data_lines, made
+from levelhead.report.markdown import escaped
 from levelhead.storage import read_json
 
 PAPER = "He et al.: Masked Autoencoders Are Scalable Vision Learners, CVPR 2022, arXiv:2111.06377"

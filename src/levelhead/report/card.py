@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -10,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from levelhead.metrics.names import NOTE, RATE_TITLES, left_out_words, metric_title
-from levelhead.report.markdown import markdown_table
-from levelhead.types import printable, visible
+from levelhead.report.folds import of_columns, of_groups
+from levelhead.report.markdown import escaped, markdown, markdown_table
+from levelhead.report.rows import rows_of
+from levelhead.report.text import level_text
+from levelhead.report.titles import title_of
 
 if TYPE_CHECKING:
     from levelhead.data.base import Card
@@ -27,6 +28,10 @@ LIMITS = (
     "A smaller measured gap is a finding about these rows. No tool makes a model fair or legal.",
     "Labels and groups are annotations, not facts about a person. Do not use the model to decide about people, or to "
     "say who someone is.",
+)
+NOTE = (
+    "Figures are findings about these rows and groups. An interval that contains 0 is inconclusive; its upper end is "
+    "the largest gap that fits the rows."
 )
 INSTALL = "`python -m pip install '.[torch]'` in a clone of levelhead"
 COST_TITLES = {
@@ -144,40 +149,10 @@ def citation(debiased: bool, data: str) -> str:
     return bullets("Citation", [*([f"The method: {PAPER}."] if debiased else []), f"The data: {data}."])
 
 
-def by_groups(audited: Mapping[str, Mapping[str, Any]], level: float) -> list[str]:
-    """Return the tables of metrics and of groups for each attribute, from what an audit's ``to_dict`` says of them."""
-    parts = [NOTE]
-    for attribute, part in audited.items():
-        worst = part.get("worst_class", {})
-        rows = [
-            [escaped(metric_title(name, worst.get(name))), percent_figure(value), f"{value['n']:,}"]
-            for name, value in part["metrics"].items()
-        ]
-        head = ["metric", f"percent [{100 * level:g}%]", "rows"]
-        parts += [f"Groups by {escaped(attribute)}, as annotated:", markdown_table(head, rows)]
-        rates = [name for name in next(iter(part["groups"].values()), {}) if name in RATE_TITLES]
-        groups = []
-        for name, figures in part["groups"].items():
-            out = left_out_words(figures["included"], figures.get("left_out", ()))
-            title = escaped(printable(name)) + (f" (too few rows, {out})" if out else "")
-            groups.append([title, f"{figures['n']:,}", *(percent_figure(figures[rate]) for rate in rates)])
-        parts.append(markdown_table(["group", "rows", *(RATE_TITLES[rate] for rate in rates)], groups))
-    return parts
-
-
-def percent_figure(estimate: Mapping[str, Any]) -> str:
-    """Return an estimate in percent with its interval, or why there is none."""
-    if estimate["value"] is None:
-        return f"undefined: {escaped(estimate.get('reason') or 'no reason given')}"
-    value, low, high = (100 * estimate[key] for key in ("value", "low", "high"))
-    return f"{value:.2f} [{low:.2f}, {high:.2f}]"
-
-
-def escaped(value: object) -> str:
-    """Escape anything for one line of Markdown: no markup, no HTML, no line break, no link comes through."""
-    line = html.escape(visible(" ".join(str(value).split())), quote=False)
-    line = re.sub(r"([\\`*_{}\[\]#|~!])", r"\\\1", line)
-    return re.sub(r":(?=//)|(?<=www)\.|@", lambda match: f"&#{ord(match[0])};", line, flags=re.IGNORECASE)
+def figures(result: Mapping[str, Any]) -> str:
+    """Return the tables of all figures of a result, from its JSON, and how to read them."""
+    rows, level = rows_of(dict(result)), level_text(result["level"])
+    return f"{NOTE}\n\n{markdown([*of_columns(rows, level, title_of), *of_groups(rows, level, 'group', title_of)])}"
 
 
 def yaml_block(value: Any) -> str:

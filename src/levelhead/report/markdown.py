@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Iterable, Sequence
 
 from levelhead.report.text import Record, cell_lines
+from levelhead.types import visible
 
 
 def markdown(tables: Iterable[Record]) -> str:
@@ -15,12 +18,19 @@ def markdown(tables: Iterable[Record]) -> str:
 def _table(table: Record) -> str:
     head = [column["title"] for column in table["columns"]]
     rows = [[row["head"], *(" ".join(cell_lines(cell)) for cell in row["cells"])] for row in table["rows"]]
-    first, *others = ([text.replace("|", "\\|") for text in row] for row in [head, *rows])
-    notes = [f"- {note}" for note in table["notes"]]
-    return "\n".join([f"**{table['caption']}**", "", markdown_table(first, others), "", *notes, ""])
+    first, *others = (list(map(escaped, row)) for row in [head, *rows])
+    notes = [f"- {escaped(note)}" for note in table["notes"]]
+    return "\n".join([f"**{escaped(table['caption'])}**", "", markdown_table(first, others), "", *notes, ""])
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Draw a Markdown table of cells that are escaped already; all but the first column to the right."""
     lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def escaped(value: object) -> str:
+    """Escape anything for one line of Markdown: no markup, no HTML, no line break, no link comes through."""
+    line = html.escape(visible(" ".join(str(value).split())), quote=False)
+    line = re.sub(r"([\\`*_{}\[\]#|~!])", r"\\\1", line)
+    return re.sub(r":(?=//)|(?<=www)\.|@", lambda match: f"&#{ord(match[0])};", line, flags=re.IGNORECASE)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from levelhead.metrics.joint import MARGIN
-from levelhead.metrics.names import METRICS, RATE_TITLES
+from levelhead.metrics.names import RATE_TITLES
 from levelhead.report import marks
 from levelhead.report.headline import Lead
 from levelhead.report.text import (
@@ -235,28 +235,6 @@ def _range(differences: Sequence[Difference]) -> str:
     if not known:
         return f"changes from {low} to {high} points, without intervals"
     return f"changes from {low} to {high} points, with intervals from {first} to {last}"
-
-
-def one_run_lead(figure: Estimate, attribute: str) -> Lead:
-    """Say the equalized-odds gap of one run: what another training seed would give is not measured."""
-    what = f"The {METRICS['equalized_odds'].phrase} between groups of “{short(attribute)}” is"
-    if not figure.defined:
-        return Lead((f"{what} undefined",), _ends(figure.reason))
-    rest = (
-        f"interval {percent_ends(figure)}{_verdict(figure)} This is one run: the interval does not cover variation "
-        "between training seeds."
-    )
-    head = f"{what} {percent(figure)} percentage points"
-    return Lead((head,), rest, attribute, "equalized_odds", difference=figure)
-
-
-def _verdict(figure: Estimate) -> str:
-    """Say what an interval leaves open; nothing where it shows a gap."""
-    if figure.low > 0:
-        return "."
-    if figure.high <= NARROW:
-        return f": at most {number(100 * figure.high)} points."
-    return f"; inconclusive: anything from no gap to {number(100 * figure.high)} points."
 
 
 def audit_leads(

@@ -10,19 +10,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from levelhead.auditing.overall import TITLES
 from levelhead.data import DATASETS
 from levelhead.data.base import Card, as_names
 from levelhead.methods import METHODS
 from levelhead.report import card as cards
-from levelhead.report.card import bullets, escaped, percent_figure, without_paths, yaml_block
-from levelhead.report.markdown import markdown_table
+from levelhead.report.card import bullets, without_paths, yaml_block
+from levelhead.report.markdown import escaped
 from levelhead.report.marks import meaning
 from levelhead.runs.folder import require_finished
 from levelhead.runs.recipe import read_recipe
 from levelhead.runs.stand_in import NOT_RECORDED, recorded_card, recorded_of
 from levelhead.storage import REHEARSED, as_written, read_json, read_metrics, read_record, rehearsed, write_text
-from levelhead.types import printable
 
 CARD = Path("model") / "README.md"
 """Where :func:`write_card` puts the card, inside the run folder: it goes to the Hub with the weights."""
@@ -177,19 +175,9 @@ def _evaluations(run: Path) -> list[Path]:
 def _evaluation(result: Mapping[str, Any]) -> list[str]:
     """Draw the figures of one split: metrics, then groups, for each sensitive attribute."""
     parts = [f"### The {escaped(result['run']['split'])} split"]
-    if overall := result.get("overall"):  # no groups are known
-        percent = f"percent [{100 * result['level']:g}%]"
-        head = ["class", *(f"{title}, {percent}" for title in TITLES.values())]
-        rows = [
-            [escaped(printable(name)), *(percent_figure(own[figure]) for figure in TITLES)]
-            for name, own in overall["by_class"].items()
-        ]
-        parts.append(f"Accuracy, {percent}: {percent_figure(overall['accuracy'])}, {overall['rows']:,} rows.")
-        parts.append(markdown_table(head, rows))
-    else:
-        if result.get("positive") is not None:
-            parts.append(f"Selection, true and false positive rates are about the class {escaped(result['positive'])}.")
-        parts += cards.by_groups(result["by_attribute"], result["level"])
+    if result.get("positive") is not None:
+        parts.append(f"Selection, true and false positive rates are about the class {escaped(result['positive'])}.")
+    parts.append(cards.figures(result))
     return [*parts, *cards.warned(result["warnings"])]
 
 

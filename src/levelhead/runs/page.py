@@ -7,15 +7,15 @@ from typing import Any
 
 from levelhead.report import blocks, marks
 from levelhead.report.card import without_paths
-from levelhead.report.headline import leads_in_json, plainly
 from levelhead.report.one_page import one_page
-from levelhead.report.sentences import one_run_lead
-from levelhead.report.text import Record, estimate_from_dict, number
+from levelhead.report.text import Record, number
 from levelhead.runs.cost_table import cost_table, mean_cost
 from levelhead.runs.folder import require_finished
 from levelhead.runs.recipe import read_recipe
 from levelhead.storage import REHEARSED, as_written, read_json, read_record, rehearsed
 from levelhead.training.select import score_of
+
+ONE_RUN = "This is one run: its intervals do not cover variation between training seeds."
 
 
 def run_page(folder: Path, *, split: str = "test") -> Record:
@@ -45,23 +45,14 @@ def _run_page(folder: Path, split: str) -> Record:
         cautions.append(marks.meaning(told))
     if (steps := rehearsed(config)) is not None:
         cautions.append(REHEARSED % steps)
-    result: Record = {"by_attribute": {}, "warnings": []}
-    leads = plainly(
-        [
-            f"The {split} split of this run has not been evaluated by group, so its gaps are unknown: run `levelhead "
-            f"evaluate {folder} --split {split}`."
-        ]
-    )
+    unknown = f"The {split} split of this run has not been evaluated by group, so its gaps are unknown: run `levelhead "
+    unknown += f"evaluate {folder} --split {split}`."
+    result: Record = {"by_attribute": {}, "warnings": [], "sentences": [unknown]}
     if (evaluation := folder / f"evaluation-{split}.json").exists():
         result = read_json(evaluation)
-        leads = plainly(result.get("sentences") or [f"Accuracy of this run on the {split} split."])
-    if result["by_attribute"]:
-        first, part = next(iter(result["by_attribute"].items()))
-        gap = estimate_from_dict(part["metrics"].get("equalized_odds") or {"reason": "it was not measured"})
-        leads = [one_run_lead(gap, first)]
+        cautions.append(ONE_RUN)
     record = {
         **result,
-        **leads_in_json(leads),
         "kind": "audit" if result["by_attribute"] else "evaluation",
         "warnings": [*cautions, *result["warnings"]],
         "title": f"Run {folder.name}",
