@@ -70,7 +70,7 @@ def test_the_favourable_outcome_is_in_sentences_errors_page_and_json() -> None:
     assert "Among rows with label = 1, 50.0% of women and 0.0% of men are predicted “0”: 50.0 points higher" in text
     assert result.to_dict()["favourable"] == "0"
     heads = [column["title"] for column in result.page()["brief"]["table"]["columns"]]
-    assert heads[:2] == ["Group", "Rows"]
+    assert heads[:3] == ["Group", "Rows", "Base rate"]
     errors = [heads.index(f"{rate} positive rate") - 1 for rate in ("False", "True")]
     table = result.page()["brief"]["table"]
     assert "rates of 0" in table["caption"]

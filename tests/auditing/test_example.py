@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from command_line import run
-from levelhead import audit_table
 from levelhead.auditing.example import EXAMPLE, GROUP, LABEL, PREDICTION
 from levelhead.data.portraits import GROUP_NAMES
 from levelhead.runs.recipe import load_experiment
@@ -30,16 +27,6 @@ def test_the_printed_command_gives_the_same_tables(capsys: pytest.CaptureFixture
     tables = lines[place + 1 :]
     assert shown(capsys, *shlex.split(lines[place])[2:])[:-1] == tables[:-1]  # the last line repeats the command
     assert any("Groups by" in line for line in tables)
-
-
-def test_further_options_hold_for_the_example_too(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    shown(capsys, "--example", "--positive", "dark", "--json", tmp_path / "a.json", "--html", tmp_path / "a.html")
-    figures = json.loads((tmp_path / "a.json").read_text())
-    assert figures.pop("made")["inputs"][0]["file"] == "example.csv"
-    assert (
-        figures == audit_table(EXAMPLE, label=LABEL, prediction=PREDICTION, groups=[GROUP], positive="dark").to_dict()
-    )
-    assert "example.csv" in (tmp_path / "a.html").read_text()
 
 
 def test_the_example_is_audited_and_scores_are_explained_without_torch() -> None:

@@ -158,16 +158,6 @@ def test_whether_it_could_be_chance_is_about_what_the_headline_says(tables: Tabl
     assert "djusted" not in page["deck"] or "women" in "".join(one["text"] for one in page["headline"])
 
 
-def test_the_chart_of_strata_begins_with_the_class_that_the_headline_is_about() -> None:
-    label = ["cat", "dog", "fish"] * 400
-    group = ["f", "f", "f", "m", "m", "m"] * 200
-    predicted = ["cat" if (one, who) == ("dog", "f") else one for one, who in zip(label, group, strict=True)]
-    options: dict[str, Any] = {"control_features": (["a"] * 6 + ["b"] * 6) * 100, "replicates": 100}
-    page = lh.audit(label, predicted, sensitive_features={"sex": group}, **options).page()
-    assert "“dog” is 0.0% for f" in page["finding"]
-    assert page["chart"][0]["panels"][0]["title"] == "Rightly predicted dog"
-
-
 def test_the_lead_is_the_first_sentence_as_data() -> None:
     record = audited(ADULT).to_dict()
     lead, pair = record["lead"], record["finding"]["pair"]

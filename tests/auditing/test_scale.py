@@ -104,18 +104,6 @@ def test_log_odds_are_read_alike_everywhere(tmp_path: Path) -> None:
     assert by_odds.rule.threshold == pytest.approx(special.expit(0.1))
 
 
-def test_a_probability_is_clipped_in_figures_of_ones_own_too() -> None:
-    frame = with_value(-1e-9)
-    seen: list[float] = []
-
-    def lowest(truth: Any, scores: Any) -> float:
-        seen.append(float(np.min(scores)))
-        return float(np.mean(scores))
-
-    lh.audit(frame["y"], scores=frame["p"], sensitive_features=frame["sex"], metrics={"mean": lowest}, replicates=100)
-    assert min(seen) >= 0
-
-
 def test_a_rule_knows_the_scale_that_it_was_fitted_on(tmp_path: Path) -> None:
     """A rule on log odds would take a probability of 0.36 for more than a half."""
     frame, old, new = made(), tmp_path / "old.csv", tmp_path / "new.csv"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -58,18 +57,6 @@ def test_a_joined_file_is_audited_as_one_file_is(
     alone = json.loads(out.read_text())
     assert len(joined.pop("made")["inputs"]) == len(alone.pop("made")["inputs"]) + 1
     assert joined == alone
-
-
-def test_python_joins_as_the_command_does(files: tuple[Path, Path, pd.DataFrame], tmp_path: Path) -> None:
-    predictions, groups, frame = files
-    asked = functools.partial(lh.audit_table, label="y", prediction="p", groups=["sex"])
-    alone = asked(written(frame, tmp_path / "whole.csv")).to_dict()
-    joined = asked(predictions, join=groups, on="id").to_dict()
-    assert joined.pop("reading") == ["400 of 400 rows (100.0%) matched an id in groups.csv."]
-    assert joined == alone
-    written(frame.rename(columns={"id": "key"})[["key", "sex"]], groups)
-    other = asked(predictions, join=groups, on="id=key").to_dict()
-    assert other["by_attribute"] == alone["by_attribute"]
 
 
 def test_ids_of_several_files_are_compared_as_they_are_written(tmp_path: Path) -> None:
