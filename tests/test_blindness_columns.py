@@ -90,7 +90,7 @@ def nothing_is_kept(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
 def opened(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Write down the columns that levelhead.data opens, at the doors that it has: csv, lines, parquet, JSON, names."""
     found: set[str] = set()
-    read_rows, load_json, pairs = csv.reader, json.load, celeba_folder.OwnersTable._pairs
+    read_rows, load_json, column = csv.reader, json.load, celeba_folder.OwnersTable._column
 
     def rows(*arguments: Any, **options: Any) -> Iterator[list[str]]:
         names: list[str] = []
@@ -100,7 +100,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
     def of_owners(self: Any, path: Path, place: int) -> Any:
         found.update([self.header()[place]] if path.stem == "list_attr_celeba" else [])
-        return pairs(self, path, place)
+        return column(self, path, place)
 
     def table(file: Path, columns: list[str]) -> Any:
         found.update(columns)
@@ -120,15 +120,15 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> set[str]:
         found.add(column)
         return field(column)
 
-    def fields(pairs: list[tuple[str, Any]]) -> Fields:
-        row = Fields(pairs)
+    def fields(line: str) -> Fields:
+        row = Fields(json.loads(line))
         row.opened = found
         return row
 
     field = utkface_folder._pattern
-    monkeypatch.setattr(text_files, "_object", fields)
+    monkeypatch.setattr(text_files, "json", SimpleNamespace(loads=fields))
     monkeypatch.setattr(csv, "reader", rows)
-    monkeypatch.setattr(celeba_folder.OwnersTable, "_pairs", of_owners)
+    monkeypatch.setattr(celeba_folder.OwnersTable, "_column", of_owners)
     monkeypatch.setattr(hatexplain, "json", SimpleNamespace(load=document))  # libraries read JSON of their own
     monkeypatch.setattr(utkface_folder, "_pattern", pattern)
     doors = SimpleNamespace(**vars(pq) | {"read_table": table, "ParquetFile": Opened})

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from command_line import run
-from levelhead.data.hub import _saved_splits
+from levelhead.data.hub import Hub
 from levelhead.lm.perplexity import Perplexity
 from levelhead.lm.stereoset.data import read_stereoset, read_terms
 from levelhead.loading import load_config
@@ -18,15 +18,18 @@ from levelhead.types import DataError
 
 pytestmark = pytest.mark.timeout(60)
 
+
+def saved(folder: Path) -> Hub:
+    (folder / "state.json").write_text("{}")
+    return Hub(path=str(folder))
+
+
 READERS: dict[str, Callable[[Path], Any]] = {
     "terms": read_terms,
     "documents": lambda path: Perplexity(file=path).read(None),
     "documents.gz": lambda path: Perplexity(file=path).read(None),
     "triplets.json": read_stereoset,
-    "set/state.json": lambda path: _saved_splits(path.parent),
-    "set/dataset_dict.json": lambda path: _saved_splits(path.parent),
-    "set/dataset_info.json": lambda path: _saved_splits(path.parent),
-    "set/data-00000-of-00001.arrow": lambda path: _saved_splits(path.parent),
+    "set/data-00000-of-00001.arrow": lambda path: saved(path.parent).check(),
     "model/config.json": lambda path: load_config("--model", str(path.parent)),
     "model/model.safetensors": lambda path: load_config("--model", str(path.parent)),
 }

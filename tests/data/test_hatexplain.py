@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from levelhead.data import SPLITS, HateXplain, hatexplain
+from levelhead.data import SPLITS, HateXplain
 from levelhead.data.hatexplain import LABELS
 from levelhead.data.texts import Texts
 from levelhead.types import DataError
@@ -90,31 +89,6 @@ def test_the_layouts_tell_the_same(tmp_path: Path) -> None:
             (group,) = data.groups(split)
             assert group.values.tolist() == [case[3] for case in CASES]
             assert (group.attribute, group.names[1]) == ("women_targeted", "women targeted")
-
-
-def test_training_leaves_the_named_communities_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[Any] = []
-    load = hatexplain._load
-
-    def spy(path: Path, closed: Any) -> Any:
-        content = load(path, closed)
-        opened.append(json.dumps(content))
-        return content
-
-    monkeypatch.setattr(hatexplain, "_load", spy)
-    data = HateXplain(write_owners(tmp_path, corpus()))
-    data.check()
-    data.examples("train")
-    assert opened
-    assert not any(_opens(text, "target", "annotator_id") or "Women" in text for text in opened)
-    opened.clear()
-    data.groups("train")
-    assert not any(_opens(text, "post_tokens", "label") for text in opened)
-
-
-def _opens(text: str, *fields: str) -> bool:
-    """Whether a JSON holds something in a field: its name stays there, nothing of what it held."""
-    return any(re.search(rf'"{field}": (?!null)', text) for field in fields)
 
 
 def test_without_communities_training_goes_on_and_an_evaluation_says_so(

@@ -48,28 +48,6 @@ def test_a_local_folder_of_picture_files_with_class_labels(tmp_path: Path) -> No
     assert len(data.examples("train").labels) + len(data.examples("validation").labels) == 20
 
 
-@pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The columns that are requested."""
-    opened: list[str] = []
-    select = datasets.Dataset.select_columns
-
-    def spy(self: Any, names: list[str], *arguments: Any, **options: Any) -> Any:
-        opened.extend(names)
-        return select(self, names, *arguments, **options)
-
-    monkeypatch.setattr(datasets.Dataset, "select_columns", spy)
-    return opened
-
-
-def test_training_opens_pictures_or_texts_and_the_target_alone(tmp_path: Path, opened: list[str]) -> None:
-    Hub(root=write(tmp_path), path="pets", sensitive="group").examples("train")
-    assert set(opened) == {"image", "label"}
-    opened.clear()
-    Hub(path=str(save(tmp_path / "posts")), text_column="text", sensitive="group").examples("train")
-    assert set(opened) == {"text", "label"}
-
-
 def test_the_library_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(ConfigError, match=r"pip install 'levelhead\[hub\]'"):

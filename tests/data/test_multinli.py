@@ -134,25 +134,6 @@ def test_negation_words(text: str, negation: bool) -> None:
     assert holds_negation(text) is negation
 
 
-def test_training_does_not_look_for_negations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[tuple[str, ...]] = []
-
-    def spy(path: Path, columns: list[str]) -> dict[str, list[str]]:
-        opened.append(tuple(columns))
-        return read_columns(path, columns)
-
-    def seen(hypothesis: str) -> bool:
-        raise AssertionError("training looked for a negation")
-
-    monkeypatch.setattr("levelhead.data.multinli.read_columns", spy)
-    monkeypatch.setattr("levelhead.data.multinli.holds_negation", seen)
-    data = MultiNLI(write_csv(tmp_path))
-    data.examples("train")
-    assert set(opened) == {("premise", "hypothesis", "label")}
-    with pytest.raises(AssertionError):
-        data.groups("train")
-
-
 def test_pairs_with_a_blank_text_are_left_out_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     data = MultiNLI(write_owners(tmp_path, ("sentence2", " ")))
     assert len(data.examples("test").labels) == len(data.groups("test")[0].values) == 12

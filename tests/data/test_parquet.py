@@ -49,24 +49,6 @@ def test_several_files_make_one_split(tmp_path: Path) -> None:
     assert data.examples("train").fingerprint == data.examples("test").fingerprint
 
 
-def test_training_reads_only_picture_and_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[list[str]] = []
-    pictures, batches = pq.read_table, pq.ParquetFile.iter_batches
-
-    def spy(file: Path, columns: list[str]) -> Any:
-        opened.append(columns)
-        return pictures(file, columns=columns)
-
-    def spy_batches(self: Any, size: int, columns: list[str]) -> Any:
-        opened.append(columns)
-        return batches(self, size, columns=columns)
-
-    monkeypatch.setattr(pq, "read_table", spy)
-    monkeypatch.setattr(pq.ParquetFile, "iter_batches", spy_batches)
-    CelebA(root=celeba(tmp_path)).examples("train")
-    assert opened == [["Blond_Hair"], ["image.bytes"]]
-
-
 @pytest.mark.data
 @pytest.mark.parametrize(
     ("data", "rows"),

@@ -15,10 +15,10 @@ from drawing import picture
 
 from levelhead import terminal
 from levelhead.data import Examples, images
-from levelhead.data import cache_folder as folder_module
 from levelhead.data.cache import picture_inputs
 from levelhead.data.cache_folder import cache_folder
 from levelhead.data.images import decode_images, fingerprint
+from levelhead.data.text_files import say_once
 from levelhead.types import DataError
 
 LABELS = torch.tensor([0, 1] * 3)
@@ -118,7 +118,7 @@ def test_where_the_cache_lies(
     monkeypatch.setattr("pwd.getpwuid", unknown)
     for name in ("LEVELHEAD_CACHE", "XDG_CACHE_HOME", "HOME"):
         monkeypatch.delenv(name)
-    folder_module._say_homeless.cache_clear()
+    say_once.cache_clear()
     assert cache_folder() is None
     assert read().fingerprint == fingerprint(DECODED, LABELS)
     assert ["no home folder" in record.message for record in caplog.records] == [True]

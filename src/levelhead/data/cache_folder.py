@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import functools
-import logging
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from levelhead.data.text_files import say_once
 from levelhead.storage import refuse_strange_files
 from levelhead.terminal import Terminal
 from levelhead.types import DataError
 
 VARIABLE = "LEVELHEAD_CACHE"
 ADVICE = f"set {VARIABLE} to a folder on another disk, or {VARIABLE}=off to keep everything in memory."
-
-logger = logging.getLogger(__name__)
 
 
 def cache_folder() -> Path | None:
@@ -39,15 +36,11 @@ def cache_folder() -> Path | None:
         usual = (Path(home) if home else Path.home() / ".cache") / "levelhead" if not setting else Path(setting)
         folder = usual.expanduser()
     except RuntimeError:  # containers run under user ids that have neither HOME nor an entry in the list of users
-        _say_homeless()
+        said = "There is no home folder: everything is kept in memory. Set %s to a folder to keep it."
+        say_once(said, VARIABLE)
         return None
     refuse_strange_files(folder)
     return folder
-
-
-@functools.cache  # once for a process, not for each split
-def _say_homeless() -> None:
-    logger.warning("There is no home folder: everything is kept in memory. Set %s to a folder to keep it.", VARIABLE)
 
 
 @contextlib.contextmanager

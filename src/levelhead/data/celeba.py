@@ -35,19 +35,6 @@ class CelebAAttributes(KnownSet):
         return (f"not {attribute}", attribute), self.codes
 
 
-def celeba_card(title: str) -> Card:
-    """Return the card of CelebA in one of its layouts."""
-    return Card(
-        title=title,
-        task="any of the 40 attributes as annotated (Blond_Hair)",
-        groups="any of the 40 attributes as annotated (Male)",
-        licence="non-commercial research, no redistribution",
-        citation="Liu, Luo, Wang, Tang: Deep Learning Face Attributes in the Wild, ICCV 2015",
-        url="https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html",
-        caution="Attributes are annotators' impressions; Attractive and Male are not facts about a person.",
-    )
-
-
 @dataclass(frozen=True)
 class CelebA(CelebAAttributes, ParquetSet):
     """Tell one attribute from a face, from parquet files of 64x64 pictures.
@@ -56,7 +43,15 @@ class CelebA(CelebAAttributes, ParquetSet):
     ``validation.parquet`` and ``test.parquet``. People are those of the column ``celeb_id``, if it is there.
     """
 
-    card: ClassVar[Card] = celeba_card("CelebA, 64x64")
+    card: ClassVar[Card] = Card(
+        title="CelebA, 64x64",
+        task="any of the 40 attributes as annotated (Blond_Hair)",
+        groups="any of the 40 attributes as annotated (Male)",
+        licence="non-commercial research, no redistribution",
+        citation="Liu, Luo, Wang, Tang: Deep Learning Face Attributes in the Wild, ICCV 2015",
+        url="https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html",
+        caution="Attributes are annotators' impressions; Attractive and Male are not facts about a person.",
+    )
     folder: ClassVar[str] = "celeba64"
     codes: ClassVar[Mapping[str, int]] = {"False": 0, "True": 1, "0": 0, "1": 1}
 

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
 from levelhead.data.base import SPLITS, Card, Inputs, Split, dataset_folder
 from levelhead.data.cache import picture_inputs
-from levelhead.data.celeba import CelebAAttributes, celeba_card
+from levelhead.data.celeba import CelebA, CelebAAttributes
 from levelhead.data.images import PictureFiles, check_image_size
 from levelhead.data.table_set import Roles, Rows, Table
 from levelhead.types import DataError, quoted, refuse_duplicates, require_columns
@@ -97,7 +97,7 @@ class CelebAFolder(CelebAAttributes):
 
     image_size: int = 64
 
-    card: ClassVar[Card] = celeba_card("CelebA, the owners' files")
+    card: ClassVar[Card] = replace(CelebA.card, title="CelebA, the owners' files")
     codes: ClassVar[Mapping[str, int]] = {"-1": 0, "1": 1}
 
     def __post_init__(self) -> None:

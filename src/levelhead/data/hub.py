@@ -22,6 +22,7 @@ from levelhead.data.targets import ordered
 from levelhead.data.text_files import cells_of
 from levelhead.data.texts import texts_of
 from levelhead.spelling import is_value
+from levelhead.storage import refuse_strange_files
 from levelhead.types import ConfigError, DataError, require_columns
 
 PICTURES = "image"  # the column of pictures where nobody names one
@@ -98,7 +99,7 @@ class Hub(OwnTable):
     ``validation_split`` and ``test_split`` are the set's names, all different; None for validation or test takes
     ``validation_share`` or ``test_share`` of the training split's rows, by a hash and ``split_seed``: of a text itself,
     so that rows with the same text go to the same split, of a picture's row number. Target and sensitive columns hold
-    class labels, truth values, whole numbers or texts. ``label_map`` says which class a value of the target represents,
+    class labels, truth values, numbers or texts. ``label_map`` says which class a value of the target represents,
     as ``{"yes ": "yes"}``; ``threshold`` makes two classes of a target of numbers: at least so much, or less.
     ``id_column`` is written beside predictions (None: the row's
     number). ``person_column`` says whom each row is of: shares are then dealt by person, and intervals take a person's
@@ -222,19 +223,12 @@ class Hub(OwnTable):
         """Return the rows wanted, if they are of one split, as another may come without labels; not all of them."""
         numbers = [row for row in rows.numbers if rows.splits[row] is not None]
         if numbers and not any(rows.chosen(self.target)):
-            self._refuse_no_labels(rows.place(numbers[0])[0])
+            table, _ = rows.place(numbers[0])
+            raise DataError(
+                f"{table.name}: no row has a label in {self.target!r}. Name a split with labels, or none: "
+                f"--set data.{table.split or 'train'}_split=null."
+            )
         return numbers
-
-    def _refuse_no_rows(self, rows: Rows, split: Split | None) -> None:
-        if None in rows.splits:
-            self._refuse_no_labels(rows.first(split)[0])
-        super()._refuse_no_rows(rows, split)
-
-    def _refuse_no_labels(self, table: HubTable) -> None:
-        raise DataError(
-            f"{table.name}: no row has a label in {self.target!r}. Name a split with labels, or none: "
-            f"--set data.{table.split or 'train'}_split=null."
-        )
 
     def _pictures(self, table: HubTable, rows: Sequence[int]) -> _Pictures:
         import datasets
@@ -267,10 +261,13 @@ class Hub(OwnTable):
             except DataError:  # no folder of ours: a hub id
                 if path.startswith("."):
                     raise
+        saved = is_saved(Path(path))
+        if saved:
+            refuse_strange_files(Path(path))
         try:
-            if is_saved(Path(path)):
-                saved = datasets.load_from_disk(path).with_format(None)  # a format hides columns
-                return {"train": saved} if isinstance(saved, datasets.Dataset) else saved
+            if saved:
+                found = datasets.load_from_disk(path).with_format(None)  # a format hides columns
+                return {"train": found} if isinstance(found, datasets.Dataset) else found
             # Said aloud, because an environment variable would otherwise decide it in some versions.
             return datasets.load_dataset(path, self.config_name, revision=self.revision, trust_remote_code=False)
         except Exception as error:  # the library raises a dozen kinds, with its own clear first line

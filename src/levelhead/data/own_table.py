@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from abc import abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -79,17 +78,17 @@ class OwnTable(TableSet):
             ignored=self.ignore_label,
         )
 
-    @abstractmethod
     def _ordered(self, column: str, rows: Rows) -> tuple[str, ...]:
         """Return the different values of a column, without an empty one, in the order of their codes."""
+        return self._in_order([*{*rows.cells[column]} - {""}])
 
-    @abstractmethod
     def _in_order(self, classes: Sequence[str]) -> tuple[str, ...]:
         """Return classes in the order of their codes; they come in the order of the values that represent them."""
+        return ordered(classes)
 
-    @abstractmethod
     def _labelled(self, rows: Rows) -> Sequence[int]:
         """Return the rows that must have a label."""
+        return range(len(rows.splits))
 
     def class_names(self) -> tuple[str, ...]:
         """Return the classes of the target, of all rows; errors are those of :meth:`examples`."""
@@ -171,15 +170,6 @@ class OwnFiles(OwnTable):
     @property
     def _roles(self) -> Roles:
         return replace(super()._roles, split=self.split_column, words=self.splits)
-
-    def _ordered(self, column: str, rows: Rows) -> tuple[str, ...]:
-        return self._in_order([*{*rows.cells[column]} - {""}])
-
-    def _in_order(self, classes: Sequence[str]) -> tuple[str, ...]:
-        return ordered(classes)
-
-    def _labelled(self, rows: Rows) -> Sequence[int]:
-        return range(len(rows.splits))
 
     def _folder(self) -> Path:
         if not self.folder:

@@ -51,19 +51,6 @@ def column_of(attribute: str) -> str:
     return "race" if attribute == "white" else attribute
 
 
-def utkface_card(title: str) -> Card:
-    """Return the card of UTKFace in one of its layouts."""
-    return Card(
-        title=title,
-        task="perceived gender as annotated",
-        groups="white / not white as annotated; race (5) by option",
-        licence="non-commercial research",
-        citation="Zhang, Song, Qi: Age Progression/Regression by Conditional Adversarial Autoencoder, CVPR 2017",
-        url="https://susanqq.github.io/UTKFace/",
-        caution="Labels are estimates of how a person is perceived, by a model and annotators; not who a person is.",
-    )
-
-
 @dataclass(frozen=True)
 class UTKFace(UTKFaceAttributes, ParquetSet):
     """Tell perceived gender as annotated (or white / not white) from a face, from parquet files of 64x64 pictures.
@@ -71,7 +58,15 @@ class UTKFace(UTKFaceAttributes, ParquetSet):
     The folder ``utkface64`` holds ``train.parquet``, ``validation.parquet`` and ``test.parquet``.
     """
 
-    card: ClassVar[Card] = utkface_card("UTKFace, 64x64")
+    card: ClassVar[Card] = Card(
+        title="UTKFace, 64x64",
+        task="perceived gender as annotated",
+        groups="white / not white as annotated; race (5) by option",
+        licence="non-commercial research",
+        citation="Zhang, Song, Qi: Age Progression/Regression by Conditional Adversarial Autoencoder, CVPR 2017",
+        url="https://susanqq.github.io/UTKFace/",
+        caution="Labels are estimates of how a person is perceived, by a model and annotators; not who a person is.",
+    )
     folder: ClassVar[str] = "utkface64"
 
     @property

@@ -13,7 +13,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -22,7 +22,7 @@ from levelhead.data.cache import picture_inputs
 from levelhead.data.images import PictureFiles, check_image_size
 from levelhead.data.splits import check_shares, position_of, split_of
 from levelhead.data.table_set import Roles, Rows, Table
-from levelhead.data.utkface import CODES, UTKFaceAttributes, column_of, utkface_card
+from levelhead.data.utkface import CODES, UTKFace, UTKFaceAttributes, column_of
 from levelhead.types import DataError
 
 FIELDS = ("age", "gender", "race")
@@ -45,7 +45,7 @@ class UTKFaceFolder(UTKFaceAttributes):
     test_share: float = 0.2
     split_seed: int = 0
 
-    card: ClassVar[Card] = utkface_card("UTKFace, the owners' files")
+    card: ClassVar[Card] = replace(UTKFace.card, title="UTKFace, the owners' files")
 
     def __post_init__(self) -> None:
         super().__post_init__()
