@@ -18,6 +18,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "tadet scalar": {"means": "scalar", "balanced": True},
     "identities": {"fewest_people": 20},
     "few-label": {"rows": 20},
+    "bmft": {"rows": 20},
     "dfr": {"smallest_group": 2},
     "dsa": {"bias_epochs": 1, "attack_steps": 3},
 }

@@ -34,6 +34,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "afr": {"holdout": 0},
     "identities": {"fewest_people": 5},
     "few-label": {"rows": 60},
+    "bmft": {"rows": 60, "rate": 0.1},
     "dfr": {"smallest_group": 4},
     "decorrelation": {},
 }
@@ -75,7 +76,7 @@ def test_a_refit_gives_what_training_the_method_gives(
     assert cost["forward_passes"] == pytest.approx(read_json(tmp_path / "trained" / "cost.json")["forward_passes"])
     (group,) = collect([finished, tmp_path / "refit"], "test")
     label = group.compare("erm").label(list(group.compare("erm").table.rows)[1])
-    marks = {"few-label": "FEW GROUPS 60", "identities": "IDENTITIES", "afr": "afr"}
+    marks = {"few-label": "FEW GROUPS 60", "bmft": "FEW GROUPS 60", "identities": "IDENTITIES", "afr": "afr"}
     assert marks.get(name, "ORACLE") in label
 
 

@@ -268,7 +268,7 @@ def _check_adapter(model: nn.Module, attention: nn.Module) -> None:
 
 
 @checked
-def alignment(model: nn.Module, labels: Tensor, weight: Tensor | None = None) -> Tensor:
+def alignment(model: nn.Module, labels: Tensor, weight: Tensor | None = None, pairs: Tensor | None = None) -> Tensor:
     """Alignment term of the last training forward pass, before multiplication by ``alpha``.
 
     Call the model in training mode without labels, then this once; the sum of your task loss and ``alpha`` times
@@ -283,6 +283,8 @@ def alignment(model: nn.Module, labels: Tensor, weight: Tensor | None = None) ->
             these; with ``alpha`` above 0.
         labels: (batch,) integer classes.
         weight: (batch,) importance of each example, or None.
+        pairs: (batch, batch) weight of each other row where an anchor, a row of it, is contrasted with the batch; 1
+            for rows of its class. Of all rows with several processes, and not with a queue. None for 1 everywhere.
 
     Returns:
         Scalar with a graph to the values of the debiased layer and to the projector.
@@ -309,13 +311,15 @@ def alignment(model: nn.Module, labels: Tensor, weight: Tensor | None = None) ->
     owner = owners[-1]
     tap: Tap = debiased_attention(owner).tap  # type: ignore[assignment]
     current = None if tap.reading is None else tap.reading.of
-    loss = align(owner, tap, labels, weight)
+    loss = align(owner, tap, labels, weight, pairs)
     if current is not None:
         current.aligned = True
     return loss
 
 
-def align(model: nn.Module, tap: Tap, labels: Tensor, weight: Tensor | None = None) -> Tensor:
+def align(
+    model: nn.Module, tap: Tap, labels: Tensor, weight: Tensor | None = None, pairs: Tensor | None = None
+) -> Tensor:
     """Do what :func:`alignment` says, with the model's tap at hand: torch.compile cannot search for it after a pass."""
     head: AlignmentHead = model.alignment_head  # type: ignore[assignment]
     reading, tap.reading = tap.reading, None  # the graph lives no longer than its loss
@@ -346,7 +350,7 @@ def align(model: nn.Module, tap: Tap, labels: Tensor, weight: Tensor | None = No
         z, labels = head.enqueue(z, labels)
         weight = None  # what is in the queue has lost its weights
     smoothing = options.notebook.contrastive_smoothing
-    loss = supervised_contrastive(z, labels, options.temperature, weight, smoothing, options.reduction)
+    loss = supervised_contrastive(z, labels, options.temperature, weight, smoothing, options.reduction, pairs)
     tap.aligned = loss.detach()
     return loss
 

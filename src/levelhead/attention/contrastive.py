@@ -33,6 +33,7 @@ def supervised_contrastive(
     weight: Tensor | None = None,
     smoothing: float = 0.0,
     reduction: Reduction = "mean",
+    pairs: Tensor | None = None,
 ) -> Tensor:
     """Pull rows with equal labels together and push the others apart.
 
@@ -48,6 +49,8 @@ def supervised_contrastive(
             included, was subtracted. The authors' text code adds 1e-5. Rows longer than about 2.5 then drown in it,
             unless they are nearly parallel, and the loss is log(batch - 1) without a gradient; short rows do not.
         reduction: over anchors: ``mean``, or the ``sum`` of equation 7, which grows with the batch.
+        pairs: (batch, batch) non-negative weights of the exponentials that an anchor, a row of it, is contrasted with;
+            1 for positives. None for 1 everywhere.
 
     Returns:
         Scalar: the (weighted) mean or sum over the anchors that have a positive. A zero that still carries a graph
@@ -69,6 +72,8 @@ def supervised_contrastive(
             return z.sum() * 0.0
         itself = torch.eye(len(z), dtype=torch.bool, device=z.device)
         similarity = z @ z.T / temperature
+        if pairs is not None:
+            similarity = similarity + pairs.to(z).clamp(min=torch.finfo(z.dtype).tiny).log()
         absent = (labels == NO_LABEL)[None, :].expand_as(itself)
         # Of a row that would have nobody left, whose loss does not count, all are kept: no softmax of -inf alone.
         left_out = itself | (absent & ~(itself | absent).all(dim=1, keepdim=True))

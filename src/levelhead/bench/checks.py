@@ -64,6 +64,8 @@ def _data(cell: Cell) -> tuple[str, Callable[[], object]]:
     splits += ["validation"] * selects
     whole = ["train", *["validation"] * selects]  # of which every row must have a group
 
+    method = experiment.method
+
     def check() -> None:
         experiment.data.check()
         for split in splits:
@@ -71,10 +73,12 @@ def _data(cell: Cell) -> tuple[str, Callable[[], object]]:
         check_told_groups(experiment)
         if experiment.method.uses_people:
             experiment.data.training_people()
+        if method.other_label is not None:
+            experiment.data.with_target(method.other_label).check()
         experiment.check_view()
 
-    method = experiment.method
-    return f"{experiment.data} {splits} {whole} {method.declared_view} {method.told} {method.uses_people}", check
+    about = f"{method.declared_view} {method.told} {method.uses_people} {method.other_label}"
+    return f"{experiment.data} {splits} {whole} {about}", check
 
 
 def check_told_groups(experiment: Experiment, rows: int | None = None, join: Join | None = None) -> None:

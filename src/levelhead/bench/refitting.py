@@ -8,7 +8,8 @@ from typing import Any
 
 from levelhead.bench.checks import check_told_groups
 from levelhead.bench.grid import Cell, Grid, compare_methods, make_cells, parse_methods, parse_options
-from levelhead.methods import AFR, DAM, METHODS, FewLabel
+from levelhead.methods import AFR, DAM, METHODS
+from levelhead.methods.few_label import FewGroups
 from levelhead.methods.last_layer import LastLayerMethod
 from levelhead.runs.finished import FinishedRun
 from levelhead.runs.joined import Join
@@ -50,8 +51,8 @@ def refit_cells(
         if name not in known:
             raise ConfigError(f"--method {quoted(name)} does not refit a last layer. Known: {listed(known)}.")
     told: dict[str, Any] = {"groups": str(groups.absolute())} if groups else {"rows": few_groups} if few_groups else {}
-    if told and not any(issubclass(METHODS[name], FewLabel) for name in names):
-        raise ConfigError("--groups and --few-groups are for few-label: name it with --method.")
+    if told and not any(issubclass(METHODS[name], FewGroups) for name in names):
+        raise ConfigError("--groups and --few-groups are for few-label and bmft: name one with --method.")
     base, prefix, shared = run.experiment.to_dict(), "", {}
     if isinstance(run.experiment.method, DAM):
         prefix, shared = "base.", {"method.debias": base["method"]["debias"]}
@@ -62,7 +63,7 @@ def refit_cells(
     for row, settings in plan.rows.items():
         method = METHODS[settings["method.name"].removeprefix("dam+")]
         # The run's network has seen all training rows.
-        more = {"holdout": 0} if issubclass(method, AFR) else told if issubclass(method, FewLabel) else {}
+        more = {"holdout": 0} if issubclass(method, AFR) else told if issubclass(method, FewGroups) else {}
         rows[row] = {**shared, **{f"method.{prefix}{key}": value for key, value in more.items()}, **settings}
     cells = make_cells(Grid(plan.base, rows, plan.seeds), out)
     known_rows = read_record(run.folder / "data.json", validation=dict)["validation"]["rows"]

@@ -32,14 +32,14 @@ def refit_command(
         str,
         typer.Option(
             "--method",
-            help="Methods that refit the last layer: afr (gamma 1; above 2 it can reverse scores), identities, "
-            "few-label, dfr, decorrelation.",
+            help="Methods that refit: afr (gamma 1; above 2 it can reverse scores), identities, few-label, bmft, dfr, "
+            "decorrelation.",
         ),
     ] = "afr,few-label,dfr",
     groups: Annotated[
         Path | None,
         typer.Option(
-            help="File with the groups of some validation rows, for few-label: columns row (from 0) and group."
+            help="File with the groups of some validation rows, for few-label and bmft: columns row (from 0), group."
         ),
     ] = None,
     few_groups: FewGroups = None,
@@ -54,8 +54,8 @@ def refit_command(
 ) -> None:
     """Refit the last layer of a finished run with other methods, in seconds, and compare.
 
-    Each method gets its own run folder, with the same network except for the last layer. That layer is refitted on the
-    validation rows, which training has not seen.
+    Each method gets its own run folder, with the same network except for the last layer (bmft tunes others, too). It is
+    refitted on the validation rows, which training has not seen.
 
     Example: levelhead refit runs/erm --method afr,few-label,dfr --groups groups_200.csv
     """

@@ -161,6 +161,17 @@ class DataSet(ABC):
     def examples(self, split: Split) -> Examples:
         """Return inputs and labels of ``split``; opens no sensitive column."""
 
+    def with_target(self, column: str) -> DataSet:
+        """Return the same rows with another target.
+
+        Raises :class:`~levelhead.types.ConfigError` for a sensitive column, and for data whose target is fixed.
+        """
+        if column in self._sensitive:
+            raise ConfigError(f"{quoted(column)} is a sensitive column, and this needs another label: name another.")
+        if not hasattr(self, "target"):
+            raise ConfigError(f"{type(self).__name__} has one target: there is no other label in it.")
+        return replace(self, **{"target": column})
+
     def inputs(self, split: Split) -> Inputs:
         """Return the inputs of ``split`` alone, for training without labels; every picture set opens no target either.
 

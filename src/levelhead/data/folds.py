@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -98,6 +98,10 @@ class Fold(DataSet):
         refuse_one_class(labels, names, "the target", f"fold {self.fold}, the {split} split")
         inputs = _joined([examples.inputs for examples in every], rows)
         return Examples(inputs, labels, names, hash_of(inputs, labels))
+
+    def with_target(self, column: str) -> DataSet:
+        """Return the same rows with another target; see :meth:`DataSet.with_target`."""
+        return replace(self, data=self._whole.with_target(column))
 
     def inputs(self, split: Split) -> Inputs:
         """Return the inputs of ``split`` of this fold alone."""

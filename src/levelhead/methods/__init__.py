@@ -5,6 +5,9 @@ from levelhead.methods.arl import ARL
 from levelhead.methods.balanced import Balanced
 from levelhead.methods.base import Method
 from levelhead.methods.bias_only import LearnedMixin, PoE, ViewReweight
+from levelhead.methods.bmft import BMFT
+from levelhead.methods.broad import BROAD
+from levelhead.methods.cclk import CCLK
 from levelhead.methods.cnc import CnC
 from levelhead.methods.dam import DAM
 from levelhead.methods.decorrelation import Decorrelation
@@ -51,10 +54,13 @@ METHODS: Registry[Method] = Registry(
         "dam": DAM,
         "identities": Identities,
         "few-label": FewLabel,
+        "bmft": BMFT,
         "dfr": DFR,
         "decorrelation": Decorrelation,
         "group-dro": GroupDRO,
         "tadet": TADeT,
+        "broad": BROAD,
+        "ccl-k": CCLK,
         "dsa": DSA,
     },
 )
@@ -62,6 +68,9 @@ METHODS: Registry[Method] = Registry(
 __all__ = [
     "AFR",
     "ARL",
+    "BMFT",
+    "BROAD",
+    "CCLK",
     "DAM",
     "DFR",
     "DRO",

@@ -58,6 +58,11 @@ class Method(ABC):
         return None
 
     @property
+    def other_label(self) -> str | None:
+        """The column of another label that the method gets of training rows; None for none."""
+        return None
+
+    @property
     def group_splits(self) -> tuple[str, ...]:
         """The splits whose sensitive column is opened for the method."""
         return ("train",) * self.uses_groups + ("validation",) * self.uses_validation_groups

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from levelhead.data.views import View
     from levelhead.training.lab import Lab
+    from levelhead.types import Batch
 
 FLAGS = (
     "uses_groups",
@@ -80,10 +81,15 @@ class DAM(Method):
         """Return the groups of validation rows that the base method gets."""
         return self.base.validation_groups(read, rows, seed)
 
+    def pairs(self, lab: Lab) -> Callable[[Batch], Tensor] | None:
+        """Return what weights an anchor's contrast in a batch, as :func:`levelhead.alignment` takes it; None: equal."""
+        return None
+
     def stages(self, lab: Lab) -> Iterator[Stage]:
         """Run the base method's stages with debiased networks, each loss with the alignment of its network."""
+        pairs = self.pairs(lab)
         with lab.prepared(lambda model: attach(model, self.debias)):
             for stage in self.base.stages(lab):
                 debiased = is_debiased(stage.objective.model)
-                objective = WithAlignment(stage.objective, self.debias.alpha) if debiased else stage.objective
+                objective = WithAlignment(stage.objective, self.debias.alpha, pairs) if debiased else stage.objective
                 yield replace(stage, objective=objective)

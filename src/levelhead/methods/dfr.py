@@ -61,8 +61,7 @@ class DFR(LastLayerMethod):
 
     def _cells(self, held: HeldOut) -> IntArray:
         """Return the number of each row's class and group, (rows,)."""
-        assert held.groups is not None, "uses_validation_groups"
-        cells = np.unique(np.stack([held.labels, held.groups]), axis=1, return_inverse=True)[1].ravel()
+        cells = np.unique(np.stack([held.labels, held.group]), axis=1, return_inverse=True)[1].ravel()
         sizes = np.bincount(cells)
         if sizes.min() < self.smallest_group:
             raise DataError(

@@ -28,32 +28,23 @@ LABEL_WEIGHT = 3.0
 
 
 @dataclass(frozen=True)
-class FewLabel(LastLayerMethod):
-    """Find the direction that distinguishes groups from a few labelled rows, and take it out as far as accuracy allows.
+class FewGroups(LastLayerMethod):
+    """A method that gets the groups of a few validation rows.
 
-    A logistic probe learns the group from the last layer's inputs and the class, on the ``rows`` validation rows with a
-    known group (drawn by the run's seed and ``draw``, or read from the file ``groups``, columns ``row`` and
-    ``group``). :func:`~levelhead.methods.directions.without_directions` takes the probe's direction out of the last
-    layer, at a cost of at most ``budget`` of the validation rows. What remains is one linear layer. No group is needed
-    to predict. Groups may be two or more. ``placebo=True`` shuffles the known groups: what the same steps do
+    They are the ``rows`` validation rows with a known group drawn by the run's seed and ``draw``, or those of the file
+    ``groups``, columns ``row`` and ``group``. ``placebo=True`` shuffles the known groups: what the same steps do
     without any knowledge.
-
-    Source: derived here, docs/methods/few_label.md. To take out a linear probe's direction is the idea of Ravfogel et
-    al., ACL 2020, arXiv:2004.07667; to refit the last layer alone that of Kirichenko et al., ICLR 2023,
-    arXiv:2204.02937.
     """
 
-    summary: ClassVar[str] = "a few group labels: removes the group direction from the last layer"
     knowledge: ClassVar[str | None] = FEW_GROUPS
     rows: int = 200
     draw: int = 0
     groups: Path | None = None
-    budget: float = 0.005
     placebo: bool = False
 
     def __post_init__(self) -> None:
-        if self.rows < 2 * FEWEST or self.draw < 0 or not 0 < self.budget < 1:
-            raise ConfigError(f"method few-label needs rows >= {2 * FEWEST}, draw >= 0 and 0 < budget < 1")
+        if self.rows < 2 * FEWEST or self.draw < 0:
+            raise ConfigError(f"method.rows must be at least {2 * FEWEST}, and method.draw 0 or more.")
 
     @property
     def told(self) -> str | None:
@@ -89,11 +80,38 @@ class FewLabel(LastLayerMethod):
         told[drawn] = groups[drawn]
         return told
 
+    def received(self, held: HeldOut) -> HeldOut:
+        """Return the rows with the groups that the method works with: the known ones, or shuffled as a placebo."""
+        if not self.placebo or held.groups is None:
+            return held
+        return replace(held, groups=shuffled_groups(held.groups, (held.seed, self.draw)))
+
+
+@dataclass(frozen=True)
+class FewLabel(FewGroups):
+    """Find the direction that distinguishes groups from a few labelled rows, and take it out as far as accuracy allows.
+
+    A logistic probe learns the group from the last layer's inputs and the class, on the rows with a known group.
+    :func:`~levelhead.methods.directions.without_directions` takes the probe's direction out of the last
+    layer, at a cost of at most ``budget`` of the validation rows. What remains is one linear layer. No group is needed
+    to predict. Groups may be two or more.
+
+    Source: derived here, docs/methods/few_label.md. To take out a linear probe's direction is the idea of Ravfogel et
+    al., ACL 2020, arXiv:2004.07667; to refit the last layer alone that of Kirichenko et al., ICLR 2023,
+    arXiv:2204.02937.
+    """
+
+    summary: ClassVar[str] = "a few group labels: removes the group direction from the last layer"
+    budget: float = 0.005
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.budget < 1:
+            raise ConfigError("method few-label needs 0 < budget < 1")
+
     def refit(self, held: HeldOut) -> tuple[FloatArray, FloatArray]:
         """Return the layer without the direction that distinguishes groups."""
-        if self.placebo and held.groups is not None:
-            held = replace(held, groups=shuffled_groups(held.groups, (held.seed, self.draw)))
-        return without_group(held, self.budget)
+        return without_group(self.received(held), self.budget)
 
 
 def read_few_groups(file: Path, rows: int) -> tuple[Tensor, Tensor]:

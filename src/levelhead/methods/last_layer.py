@@ -24,6 +24,7 @@ from levelhead.training.stage import Stage
 from levelhead.types import LevelheadError, UnsupportedModelError
 
 if TYPE_CHECKING:
+    from levelhead.data.base import Inputs
     from levelhead.training.lab import Lab
 
 FloatArray = NDArray[np.float64]
@@ -63,7 +64,8 @@ class HeldOut:
     ``features`` (rows, width) are what the layer gets, ``labels`` (rows,) the classes, ``weight`` (classes, width) and
     ``bias`` (classes,) the layer as it was trained. ``groups`` (rows,) are the demographic groups that the method gets,
     -1 for a row without a known group; None if it gets none. ``seed`` is for what is drawn. ``train`` are
-    the training rows of a method that gets their people, ``names`` those of the classes.
+    the training rows of a method that gets their people, ``names`` those of the classes. ``inputs`` (rows,) are what
+    the network gets, for a method that changes weights below the last layer.
     """
 
     features: FloatArray
@@ -74,6 +76,7 @@ class HeldOut:
     seed: int = 0
     train: PeopleRows | None = None
     names: tuple[str, ...] = ()
+    inputs: Inputs | None = None
 
     @property
     def logits(self) -> FloatArray:
@@ -81,11 +84,16 @@ class HeldOut:
         return self.features @ self.weight.T + self.bias
 
     @property
+    def group(self) -> IntArray:
+        """``groups``, of a method that gets them."""
+        assert self.groups is not None, "of a method that gets groups"
+        return self.groups
+
+    @property
     def known(self) -> HeldOut:
         """The rows with a known group."""
-        assert self.groups is not None, "of a method that gets groups"
-        told = self.groups >= 0
-        return replace(self, features=self.features[told], labels=self.labels[told], groups=self.groups[told])
+        told = self.group >= 0
+        return replace(self, features=self.features[told], labels=self.labels[told], groups=self.group[told])
 
     @classmethod
     def of(
@@ -96,6 +104,7 @@ class HeldOut:
         groups: Tensor | None,
         seed: int,
         train: tuple[Tensor, Tensor, Tensor] | None = None,
+        inputs: Inputs | None = None,
     ) -> HeldOut:
         """Return what the last layer of ``model`` is refitted on; ``features`` as :func:`watching_last_layer` gives.
 
@@ -111,7 +120,7 @@ class HeldOut:
         rows = None if train is None else PeopleRows(train[0].double().numpy(), train[1].numpy(), train[2].numpy())
         named = getattr(getattr(model, "config", None), "id2label", None) or {}
         names = tuple(str(named.get(at, at)) for at in range(len(bias)))
-        return cls(features.double().numpy(), labels.numpy(), weight, bias, known, seed, rows, names)
+        return cls(features.double().numpy(), labels.numpy(), weight, bias, known, seed, rows, names, inputs)
 
 
 @dataclass(frozen=True)
@@ -120,10 +129,12 @@ class LastLayerMethod(Method):
 
     The held-out rows are those of validation, unless a method keeps training rows back for it. What is refitted is one
     linear layer in the place of another, so the network stays an ordinary one. A finished run of ERM can be refitted as
-    well (``levelhead refit``), which takes seconds.
+    well (``levelhead refit``), which takes seconds. ``changes_body`` declares that :meth:`tune` changes weights below
+    the last layer, too, so that what the layer gets is computed again.
     """
 
     changes_at_end: ClassVar[bool] = True
+    changes_body: ClassVar[bool] = False
 
     @property
     def refits(self) -> Method | None:
@@ -133,6 +144,10 @@ class LastLayerMethod(Method):
     def validation_groups(self, read: Callable[[], Tensor], rows: int, seed: int) -> Tensor | None:
         """Return the groups of validation rows that the method gets; rows without one are left out of the refit."""
         return read() if self.uses_validation_groups else None
+
+    def tune(self, model: Any, held: HeldOut) -> HeldOut:
+        """Change weights of ``model`` below the last layer, in place, and return what that layer gets now."""
+        return held
 
     @abstractmethod
     def refit(self, held: HeldOut) -> tuple[FloatArray, FloatArray]:
@@ -146,17 +161,19 @@ class LastLayerMethod(Method):
         features = last_inputs(lab, model, split="validation")
         groups = lab.known_groups if lab.knows_groups else None
         train = (last_inputs(lab, model), lab.labels, lab.people) if self.uses_people else None
-        self.put(model, HeldOut.of(model, features, lab.validation.labels, groups, lab.seed, train))
+        rows = lab.validation
+        self.put(model, HeldOut.of(model, features, rows.labels, groups, lab.seed, train, rows.inputs))
 
     def put(self, model: Any, held: HeldOut) -> None:
         """Refit the last layer of ``model`` in place, and say so if the accuracy on the held-out rows falls far."""
-        weight, bias = self.refit(held.known if self.uses_validation_groups else held)
+        tuned = self.tune(model, held)
+        weight, bias = self.refit(tuned.known if self.uses_validation_groups else tuned)
         layer = last_layer(model)
         with torch.no_grad():
             layer.weight.copy_(torch.from_numpy(weight))
             layer.bias.copy_(torch.from_numpy(bias))
         before = float((held.logits.argmax(-1) == held.labels).mean())
-        after = float(((held.features @ weight.T + bias).argmax(-1) == held.labels).mean())
+        after = float(((tuned.features @ weight.T + bias).argmax(-1) == held.labels).mean())
         warn_of_fall(type(self).__name__, before, after, "compare weaker options")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
@@ -16,15 +17,15 @@ class WithAlignment(Objective):
 
     ``task`` is any objective whose model carries debiased attention (:func:`levelhead.attach` or
     :func:`levelhead.append_encoder`) and which calls it once, without labels; cross-entropy in the paper. Both terms
-    are weighted by the batch's weights.
+    are weighted by the batch's weights. ``pairs`` gives the weights of an anchor's contrast for a batch, as
+    :func:`levelhead.alignment` takes them; None for equal ones.
 
     Source: Lu, Wang, Wang, ICLR 2024, openreview.net/forum?id=jLIUfrAcMQ, section 3.2.
     """
 
-    def __init__(self, task: Objective, alpha: float) -> None:
+    def __init__(self, task: Objective, alpha: float, pairs: Callable[[Batch], Tensor] | None = None) -> None:
         super().__init__()
-        self.task = task
-        self.alpha = alpha
+        self.task, self.alpha, self.pairs = task, alpha, pairs
 
     @property
     def model(self) -> Any:  # type: ignore[override]
@@ -44,5 +45,6 @@ class WithAlignment(Objective):
         task, logs = self.task(batch)
         if self.alpha == 0:
             return task, {"task": task.detach(), **logs}
-        align = alignment(self.model, batch.labels, batch.weight)
+        pairs = None if self.pairs is None else self.pairs(batch)
+        align = alignment(self.model, batch.labels, batch.weight, pairs)
         return task + self.alpha * align, {"task": task.detach(), "align": align.detach(), **logs}

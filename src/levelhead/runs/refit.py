@@ -31,6 +31,7 @@ from levelhead.runs.train import keep_result
 from levelhead.storage import hash_tensors, load_tensors, read_json, read_metrics, save_tensors
 from levelhead.terminal import Progress, silent
 from levelhead.training.finite import refuse_not_finite
+from levelhead.training.lab import predict_logits
 from levelhead.training.work import OUTSIDE
 from levelhead.types import ConfigError, DataError
 
@@ -112,10 +113,16 @@ class Refitting:
         if method.uses_people:
             people, rows = self.run.experiment.data.training_people(), self.inputs("train")
             train = rows.features, rows.examples.labels, people
-        return HeldOut.of(self.model, held.features, held.examples.labels, groups, seed, train)
+        return HeldOut.of(self.model, held.features, held.examples.labels, groups, seed, train, held.examples.inputs)
 
-    def logits(self, model: Any, split: Split) -> Tensor:
-        """Return the logits (rows, classes) of a network that differs from the run's in the last layer alone."""
+    def logits(self, model: Any, split: Split, whole: bool = False) -> Tensor:
+        """Return the logits (rows, classes) of a refitted network; without ``whole``, from what is kept of the run.
+
+        The latter is for a network that differs from the run's in the last layer alone.
+        """
+        if whole:
+            inputs, size = self.inputs(split).examples.inputs, self.run.experiment.train.evaluation_batch_size
+            return predict_logits(model, inputs, size, self.run.device)
         layer, features = last_layer(model), self.inputs(split).features
         with torch.no_grad():
             return layer(features.to(layer.weight.device, layer.weight.dtype)).float().cpu()
@@ -193,14 +200,14 @@ def refit_run(
             folder,
             model,
             refitting.inputs("validation").examples,
-            refitting.logits(model, "validation"),
+            refitting.logits(model, "validation", method.changes_body),
             cost | {"forward_passes": cost["forward_passes"] + passes},
             read_metrics(source.folder)["history"],
             source.device,
         )
         if evaluate:
             groups, test = groups_of(experiment.data, "test", refitting.join), refitting.inputs("test").examples
-            logits = refitting.logits(model, "test")
+            logits = refitting.logits(model, "test", method.changes_body)
             write_evaluation(
                 FinishedRun(folder, experiment), "test", test, groups, logits, min_count=min_count, missing=missing
             )

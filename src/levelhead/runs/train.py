@@ -137,6 +137,8 @@ def train_run(
         experiment.check_view()
         # Before inputs are prepared, which takes long on a frozen backbone.
         people = experiment.data.training_people() if experiment.method.uses_people else None
+        column = experiment.method.other_label
+        other_labels = None if column is None else experiment.data.with_target(column).examples("train").labels
         uses, selects = experiment.method.uses_groups, SELECTORS[experiment.train.select].uses_groups
         groups = experiment.data.require_groups("train")[0].values if uses else None
         validation_groups = experiment.data.require_groups("validation")[0].values if selects else None
@@ -167,6 +169,7 @@ def train_run(
                 experiment.seed,
             ),
             people=people,
+            other_labels=other_labels,
             viewed=viewed,
             folder=folder,
             progress=progress,

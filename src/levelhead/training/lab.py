@@ -78,7 +78,7 @@ class Lab:
     and ``validation_groups`` are given only where the method or the selector declares ``uses_groups``, ``known_groups``
     where the method gets groups of validation rows (-1 for a row without a known group); otherwise the lab
     holds no demographic column at all, and :attr:`groups` raises :class:`DemographicsHidden`. ``people`` are given
-    only where it declares ``uses_people``. ``viewed`` makes a view
+    only where it declares ``uses_people``, ``other_labels`` where it names an ``other_label``. ``viewed`` makes a view
     of the training and the validation inputs where it cannot be taken of the inputs themselves: token ids, and features
     of a frozen backbone. With ``folder``, progress is kept on disk and an interrupted run continues where it stopped.
 
@@ -117,6 +117,7 @@ class Lab:
         validation_groups: Tensor | None = None,
         known_groups: Tensor | None = None,
         people: Tensor | None = None,
+        other_labels: Tensor | None = None,
         viewed: Callable[[View], tuple[Inputs, Inputs]] | None = None,
         folder: Path | None = None,
         progress: Progress = silent,
@@ -155,7 +156,7 @@ class Lab:
         self._new_model = new_model
         self._train, self._validation = train.on(self.device), validation.on(self.device)
         self._groups, self._validation_groups, self._known_groups = groups, validation_groups, known_groups
-        self._people = people
+        self._people, self._other_labels = people, other_labels
         self._viewed = viewed
         self._folder = folder
         self._progress = progress
@@ -204,6 +205,13 @@ class Lab:
                 "method a mark in `knowledge`."
             )
         return self._people
+
+    @property
+    def other_labels(self) -> Tensor:
+        """Another label of the training rows, (train,) int64, for methods that name its column in ``other_label``."""
+        if self._other_labels is None or len(self._other_labels) != len(self.labels):
+            raise ConfigError(f"This method needs another label of each of the {len(self.labels)} training rows.")
+        return self._other_labels
 
     @property
     def validation(self) -> Examples:
