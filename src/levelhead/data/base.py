@@ -170,7 +170,8 @@ class DataSet(ABC):
             raise ConfigError(f"{quoted(column)} is a sensitive column, and this needs another label: name another.")
         if not hasattr(self, "target"):
             raise ConfigError(f"{type(self).__name__} has one target: there is no other label in it.")
-        return replace(self, **{"target": column})
+        changed: dict[str, Any] = {"target": column}
+        return replace(self, **changed)
 
     def inputs(self, split: Split) -> Inputs:
         """Return the inputs of ``split`` alone, for training without labels; every picture set opens no target either.

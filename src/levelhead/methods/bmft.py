@@ -28,8 +28,8 @@ class BMFT(FewGroups):
 
     The rows with a known group tell two importances of each weight below the last layer: the squared gradient of
     :func:`odds_gap`, and that of the cross-entropy, averaged over batches of ``batch_size``. The ``share`` of weights
-    with the largest ratio is tuned on the sum of both losses, for ``epochs`` at ``rate``. Then the last layer is fitted
-    anew to the same rows, from zero, with ``penalty`` times its squared weights; within a class each group weighs the
+    with the largest ratio is tuned on the sum of both losses, for ``epochs`` at ``rate``. Then a new last layer is
+    fitted to the same rows, from zero, with ``penalty`` times its squared weights; within a class each group weighs the
     same. No group is needed to predict.
 
     Source: Xue, Yan, Dutt, Haider, Liu, McDonagh, Tsaftaris, "BMFT: achieving fairness via bias-based weight masking

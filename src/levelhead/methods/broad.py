@@ -21,7 +21,7 @@ class BROAD(Method):
     """Hide the group from an adversary that gets the score and the class, most where the adversary succeeds.
 
     It sees demographic labels in training, and is marked ORACLE. ``strength`` is lambda, the weight of the adversary's
-    loss, and ``tau`` the temperature of the weights: a small one looks at the rows whose group the adversary tells
+    loss, and ``tau`` the temperature of the weights: a small one looks at the rows whose group the adversary guesses
     best, a large one at all alike, which is plain adversarial debiasing. The adversary takes ``adversary_steps`` steps
     on each batch (50 in the authors' code, whose batches are larger) at ``adversary_rate``.
 
@@ -29,7 +29,7 @@ class BROAD(Method):
     debiasing", ICLR 2024, arXiv:2310.18413.
     """
 
-    summary: ClassVar[str] = "adversarial debiasing where groups are told apart best; sees groups (ICLR 2024)"
+    summary: ClassVar[str] = "adversarial debiasing, most where groups differ most; sees groups (ICLR 2024)"
     uses_groups: ClassVar[bool] = True
     strength: float = 1.0
     tau: float = 0.5

@@ -45,7 +45,7 @@ class RegionalDebiasing(Objective):
     """Cross-entropy - ``strength`` x mean(r_i L_i), L being an adversary's cross-entropy of the group.
 
     The adversary gets the logits, less their mean over classes, and the true class. On each batch it takes
-    ``adversary_steps`` steps of Adam, begun anew, at ``adversary_rate``; then the classifier takes one, against the
+    ``adversary_steps`` steps of a fresh Adam at ``adversary_rate``; then the classifier takes one, against the
     adversary as it is. The weights r are :func:`boltzmann_weights` of each group within each class, without a gradient.
 
     Source: Grari, Laugel, Hashimoto, Lamprier, Detyniecki, "On the fairness ROAD: robust optimization for adversarial
