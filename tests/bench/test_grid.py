@@ -10,12 +10,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from rich.console import Console
 
 from command_line import run, said, wait_until
 from levelhead.bench import grid as grid_module
@@ -38,6 +40,7 @@ from levelhead.bench.grid import (
     run_grid,
 )
 from levelhead.bench.page import Comparisons
+from levelhead.bench.running import run_all
 from levelhead.bench.tables import collect
 from levelhead.metrics import Counts, measured
 from levelhead.storage import read_json, write_json
@@ -249,6 +252,19 @@ def test_compare_makes_a_row_for_every_method_and_option() -> None:
     assert [cell.experiment.method.base.upweight for cell in make_cells(grid, Path("nowhere"))[3:5]] == [20, 50]  # type: ignore[attr-defined]
     (cell,) = make_cells(compare_methods(BASE, ["dam+jtt"], [0], {"method.base.upweight": [7]}), Path("nowhere"))
     assert cell.experiment.method.base.upweight == 7  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("workers", "minutes"), [(1, 25), (2, 10)])
+def test_the_time_left_is_that_of_runs_side_by_side(
+    workers: int, minutes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grid, console = compare_methods(BASE, ["erm"], range(6), {}), Console(file=io.StringIO(), width=200)
+    cells = make_cells(grid, tmp_path)
+    clock = iter([0.0, *[300.0] * 20])
+    monkeypatch.setattr("levelhead.bench.running.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(grid_module, "run_grid", lambda cells, report, **_: report(cells[0], None, 300.0) or [])
+    run_all(cells, tmp_path, workers=workers, ray=None, console=console, again="again")
+    assert f"About {minutes} minutes left" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_a_folder_holds_one_grid_that_may_grow(tmp_path: Path) -> None:

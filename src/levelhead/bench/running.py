@@ -45,7 +45,7 @@ def run_all(
     try:
         with (
             _cluster(ray, folder, min(workers, max(1, len(missing)))) as (elsewhere, slots),
-            _told(cells, missing, console) as report,
+            _told(cells, missing, slots, console) as report,
         ):
             failures = grid.run_grid(cells, workers=slots, launch=elsewhere or launch, report=report)
     except KeyboardInterrupt:
@@ -144,13 +144,13 @@ def _cluster(ray: str | None, folder: Path, workers: int) -> Iterator[tuple[Any,
 
 @contextlib.contextmanager
 def _told(
-    cells: Sequence[Cell], missing: Sequence[Cell], console: Console
+    cells: Sequence[Cell], missing: Sequence[Cell], slots: int, console: Console
 ) -> Iterator[Callable[[Cell, Failure | None, float], None]]:
     """Yield what is called as each run ends. On a terminal a bar moves, and only failures are lines."""
     ended, began = len(cells) - len(missing), time.monotonic()
 
     def foretell() -> None:
-        left = (len(missing) - 1) * (time.monotonic() - began)
+        left = (len(missing) / slots - 1) * (time.monotonic() - began)
         if ended == len(cells) - len(missing) + 1 and left >= 60:
             _line(console, f"About {spent(left)} left at the pace of the first run; other methods may take longer.")
 
