@@ -17,10 +17,8 @@ def in_own_names(model: Any, weights: Mapping[str, Any]) -> Mapping[str, Any]:
     own = model.state_dict()
     if weights.keys() <= own.keys():
         return weights
-    try:
-        from transformers.core_model_loading import revert_weight_conversion
-    except ImportError:
-        return weights
+    from transformers.core_model_loading import revert_weight_conversion
+
     saved = revert_weight_conversion(model, dict(own))
     names = {id(tensor): name for name, tensor in own.items()}
     back = {name: names[id(tensor)] for name, tensor in saved.items() if id(tensor) in names}

@@ -88,8 +88,9 @@ def model_card(
     found = describe(model)
     ours, debiased, adapter = found.made_by is not None, found.debias is not None, bool(found.adapters)
     check_path("base_model", base_model or "")
-    base_model = base_model or (_base_of_adapter(model) if adapter else None)
-    base = '"BASE"' if base_model is None or Path(base_model).exists() else f'"{escaped(base_model)}"'
+    if adapter and not base_model:
+        base_model = next(iter(model.peft_config.values())).base_model_name_or_path
+    base = '"BASE"' if not base_model or Path(base_model).exists() else f'"{escaped(base_model)}"'
     kind = "image" if unwrapped(model).main_input_name == "pixel_values" else "text"
     sections = [
         card.loading(kind, ours=ours, debiased=debiased, base=base if adapter else None),
@@ -111,11 +112,6 @@ def model_card(
         refuse_strange_files(Path(folder))
         write_text(Path(folder) / "README.md", text)
     return text
-
-
-def _base_of_adapter(model: Any) -> str | None:
-    named = next(iter(model.peft_config.values())).base_model_name_or_path
-    return str(named) if named else None
 
 
 def _task(task: str | None, classes: Sequence[str], data: str | None) -> str:

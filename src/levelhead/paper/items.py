@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from levelhead.types import ConfigError, nearest, quoted
 
@@ -116,11 +116,52 @@ class Item:
 
 SMALL_VIT = "a ViT of width 192 instead of 768"
 SELECTION = "epochs are chosen by validation loss; the released notebooks choose by the gap on the test rows"
-MINILM = "MiniLM (6 layers, width 384) instead of BERT"
-_CELEBA_SMALL = f"{SMALL_VIT}, 3 epochs, one seed; {SELECTION}"
-_CELEBA_PAPER = f"30 epochs, which the paper does not state; {SELECTION}"
-_TEXT_PAPER = f"the paper does not state its epochs; {SELECTION.replace('the gap on the test rows', 'test figures')}"
+_EPOCHS = f"30 epochs, which the paper does not state; {SELECTION}"
 
+
+def _celeba(name: str, title: str, shows: str, costs: tuple[str, str], order: int, grid: str = "", **more: Any) -> Item:
+    """Return an item on CelebA, Blond_Hair, by a ``grid`` that is called like it unless it is named."""
+    grids: Mapping[Scale, Mapping[str, str]] = {"small": {f"{grid or name}_small": ""}, "paper": {grid or name: ""}}
+    return Item(
+        name,
+        title,
+        f"CelebA, Blond_Hair{shows}",
+        grids,
+        {"small": CELEBA, "paper": CELEBA},
+        {"small": f"{SMALL_VIT}, 3 epochs, one seed; {SELECTION}", "paper": _EPOCHS},
+        dict(zip(SCALES, costs, strict=True)),
+        order,
+        **more,
+    )
+
+
+def _texts(name: str, title: str, shows: str, data: str, small: str, costs: tuple[str, str], order: int) -> Item:
+    """Return an item on texts: on two sizes of BERT in the paper, on MiniLM at the ``small`` scale."""
+    table, task = (f"paper_{name}_small.json", f"paper_{name}_small_presets.json"), {"table6": "le"}.get(name, "ft")
+    return Item(
+        name,
+        title,
+        shows,
+        {
+            "small": {f"{name}_small": "BERT base"},
+            "paper": {f"{name}_bert_large": "BERT large", f"{name}_bert_base": "BERT base"},
+        },
+        {"small": (data,), "paper": (data,)},
+        {
+            "small": f"MiniLM (6 layers, width 384) instead of BERT, {small}; {SELECTION}",
+            "paper": f"the paper does not state its epochs; {SELECTION}".replace(
+                "the gap on the test rows", "test figures"
+            ),
+        },
+        dict(zip(SCALES, costs, strict=True)),
+        order,
+        results=(*table, f"{data}_{task}_small.json"),
+        backbone={"small": "sentence-transformers/all-MiniLM-L6-v2"},
+    )
+
+
+GPU = "one GPU with 24 GiB"
+NETWORKS = ("ERM", "DAM (paper)", "DAM (levelhead)")
 ITEMS = {
     item.name: item
     for item in (
@@ -130,10 +171,7 @@ ITEMS = {
             "UTKFace, perceived gender by white / not white as annotated: seven methods",
             {"small": {"table1_small": ""}, "paper": {"table1": ""}},
             {"small": UTKFACE, "paper": UTKFACE},
-            {
-                "small": f"{SMALL_VIT}, 6 epochs; {SELECTION}",
-                "paper": f"30 epochs, which the paper does not state; {SELECTION}",
-            },
+            {"small": f"{SMALL_VIT}, 6 epochs; {SELECTION}", "paper": _EPOCHS},
             {
                 "small": "about 90 minutes of 2 cores",
                 "paper": "one GPU; without one, about 72 minutes of a core for a training of ERM or DAM",
@@ -147,14 +185,11 @@ ITEMS = {
                 "methods_utkface64.json",
             ),
         ),
-        Item(
+        _celeba(
             "table2",
             "Table 2",
-            "CelebA, Blond_Hair by Male as annotated: seven methods",
-            {"small": {"table2_small": ""}, "paper": {"table2": ""}},
-            {"small": CELEBA, "paper": CELEBA},
-            {"small": _CELEBA_SMALL, "paper": _CELEBA_PAPER},
-            {"small": "about two hours of 2 cores, and one more for DSA", "paper": "one GPU"},
+            " by Male as annotated: seven methods",
+            ("about two hours of 2 cores, and one more for DSA", "one GPU"),
             order=2,
             results=(
                 "paper_table2_small.json",
@@ -163,41 +198,23 @@ ITEMS = {
                 "finding_celeba64_blond.json",
             ),
         ),
-        Item(
+        _texts(
             "table3",
             "Table 3",
             "HateXplain, posts that target women or not: four methods, everything trained",
-            {
-                "small": {"table3_small": "BERT base"},
-                "paper": {"table3_bert_large": "BERT large", "table3_bert_base": "BERT base"},
-            },
-            {"small": ("hatexplain",), "paper": ("hatexplain",)},
-            {"small": f"{MINILM}, 2 epochs, at most two seeds; {SELECTION}", "paper": _TEXT_PAPER},
-            {"small": "about two hours of 2 cores", "paper": "one GPU with 24 GiB"},
+            "hatexplain",
+            "2 epochs, at most two seeds",
+            ("about two hours of 2 cores", GPU),
             order=5,
-            results=("paper_table3_small.json", "paper_table3_small_presets.json", "hatexplain_ft_small.json"),
-            backbone={"small": "sentence-transformers/all-MiniLM-L6-v2"},
         ),
-        Item(
+        _texts(
             "table4",
             "Table 4",
             "MultiNLI, hypotheses with a negation or without: four methods, everything trained",
-            {
-                "small": {"table4_small": "BERT base"},
-                "paper": {"table4_bert_large": "BERT large", "table4_bert_base": "BERT base"},
-            },
-            {"small": ("multinli",), "paper": ("multinli",)},
-            {
-                "small": f"{MINILM}, 2 epochs, two seeds; 20,000 training rows instead of 206,000; {SELECTION}",
-                "paper": _TEXT_PAPER,
-            },
-            {
-                "small": "about two and a half hours of 2 cores",
-                "paper": "one GPU with 24 GiB; the longest of all",
-            },
+            "multinli",
+            "2 epochs, two seeds; 20,000 training rows instead of 206,000",
+            ("about two and a half hours of 2 cores", f"{GPU}; the longest of all"),
             order=7,
-            results=("paper_table4_small.json", "paper_table4_small_presets.json", "multinli_ft_small.json"),
-            backbone={"small": "sentence-transformers/all-MiniLM-L6-v2"},
         ),
         Item(
             "table5",
@@ -219,67 +236,51 @@ ITEMS = {
                 "models/celeba64_mae"
             },
         ),
-        Item(
+        _texts(
             "table6",
             "Table 6",
             "HateXplain: everything trained (FT) or the last encoder alone (LE)",
-            {
-                "small": {"table6_small": "BERT base"},
-                "paper": {"table6_bert_large": "BERT large", "table6_bert_base": "BERT base"},
-            },
-            {"small": ("hatexplain",), "paper": ("hatexplain",)},
-            {"small": f"{MINILM}, 2 epochs (FT) or 6 (LE), two seeds; {SELECTION}", "paper": _TEXT_PAPER},
-            {"small": "about an hour of 2 cores, of which table3 shares most", "paper": "one GPU with 24 GiB"},
+            "hatexplain",
+            "2 epochs (FT) or 6 (LE), two seeds",
+            ("about an hour of 2 cores, of which table3 shares most", GPU),
             order=5,
-            results=("paper_table6_small.json", "paper_table6_small_presets.json", "hatexplain_le_small.json"),
-            backbone={"small": "sentence-transformers/all-MiniLM-L6-v2"},
         ),
-        Item(
+        _celeba(
             "table7",
             "Table 7",
-            "CelebA, Blond_Hair: DAM with each ingredient left out",
-            {"small": {"table7_small": ""}, "paper": {"table7": ""}},
-            {"small": CELEBA, "paper": CELEBA},
-            {"small": _CELEBA_SMALL, "paper": _CELEBA_PAPER},
-            {"small": "about 15 minutes of 2 cores beside table2", "paper": "one GPU"},
+            ": DAM with each ingredient left out",
+            ("about 15 minutes of 2 cores beside table2", "one GPU"),
             order=3,
             results=("paper_table7_small.json", "finding_celeba64_blond.json"),
         ),
-        Item(
+        _celeba(
             "figure2",
             "Figure 2",
-            "CelebA, Blond_Hair: accuracy against the gap of equalized odds, options varied",
-            {"small": {"figure2_small": ""}, "paper": {"figure2": ""}},
-            {"small": CELEBA, "paper": CELEBA},
-            {"small": _CELEBA_SMALL, "paper": _CELEBA_PAPER},
-            {"small": "about an hour of 2 cores beside table2", "paper": "one GPU"},
+            ": accuracy against the gap of equalized odds, options varied",
+            ("about an hour of 2 cores beside table2", "one GPU"),
             order=4,
             drawing="pareto",
             results=("paper_figure2_small.json", "paper_figure2_small_presets.json"),
         ),
-        Item(
+        _celeba(
             "figure3",
             "Figure 3",
-            "CelebA, Blond_Hair: one dimension of the readout query and of a key, by group, of ERM and of DAM",
-            {"small": {"table2_small": ""}, "paper": {"table2": ""}},
-            {"small": CELEBA, "paper": CELEBA},
-            {"small": _CELEBA_SMALL, "paper": _CELEBA_PAPER},
-            {"small": "three runs of table2", "paper": "three runs of table2"},
+            ": one dimension of the readout query and of a key, by group, of ERM and of DAM",
+            ("three runs of table2",) * 2,
             order=8,
-            rows=("ERM", "DAM (paper)", "DAM (levelhead)"),
+            grid="table2",
+            rows=NETWORKS,
             drawing="qk",
             results=("paper_figure3_small.json",),
         ),
-        Item(
+        _celeba(
             "figure4",
             "Figure 4",
-            "CelebA, Blond_Hair: mean attention over the patches, by group and label, of ERM and of DAM",
-            {"small": {"table2_small": ""}, "paper": {"table2": ""}},
-            {"small": CELEBA, "paper": CELEBA},
-            {"small": _CELEBA_SMALL, "paper": _CELEBA_PAPER},
-            {"small": "three runs of table2", "paper": "three runs of table2"},
+            ": mean attention over the patches, by group and label, of ERM and of DAM",
+            ("three runs of table2",) * 2,
             order=9,
-            rows=("ERM", "DAM (paper)", "DAM (levelhead)"),
+            grid="table2",
+            rows=NETWORKS,
             drawing="attention",
             results=("paper_figure4_small.json",),
         ),

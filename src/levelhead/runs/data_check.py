@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import cast
 
 import torch
 
@@ -76,7 +78,7 @@ def look_at(experiment: Experiment) -> DataLook:
         )
     look.said += _people(data)
     if isinstance(first.inputs, Texts):
-        look.said += _repeated({split: examples.inputs for split, examples in splits.items()})
+        look.said += _repeated({split: cast(Texts, examples.inputs) for split, examples in splits.items()})
     smallest = min(min(column) for column in counts.values())
     if smallest < 30:
         look.said.append(f"A class has {smallest} rows in one of the splits: its figures will have wide intervals.")
@@ -126,18 +128,14 @@ def masked_text(text: str) -> str:
     return f"{printable(shown)}{'…' if len(text) > SHOWN else ''} ({len(text):,} characters)"
 
 
-def _repeated(inputs: dict[str, object]) -> list[str]:
+def _repeated(inputs: Mapping[str, Texts]) -> list[str]:
     """Say which texts stand in more than one split: a test on what was trained on is none."""
-    keys = {}
-    for split, one in inputs.items():
-        assert isinstance(one, Texts)
-        keys[split] = list(zip(one.texts, one.pairs or [""] * len(one.texts), strict=True))
-    known, said = set(keys["train"]), []
+    known, said = set(inputs["train"].keys()), []
     for split in ("validation", "test"):
-        count = sum(key in known for key in keys[split])
-        if count:
+        keys = inputs[split].keys()
+        if count := sum(key in known for key in keys):
             said.append(
-                f"{count:,} of {len(keys[split]):,} {split} rows hold a text that training sees, too: drop them, or "
+                f"{count:,} of {len(keys):,} {split} rows hold a text that training sees, too: drop them, or "
                 "leave out data.split_column, so that equal texts go to one split."
             )
     return said

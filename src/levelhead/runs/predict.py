@@ -14,7 +14,6 @@ from levelhead.models.networks import classify_one
 from levelhead.runs.finished import FinishedRun
 from levelhead.runs.folder import load_run, require_finished
 from levelhead.storage import warn_of_rehearsal
-from levelhead.terminal import tracked
 from levelhead.training.finite import refuse_not_finite
 from levelhead.training.lab import predict_logits
 from levelhead.types import DataError, quoted
@@ -52,18 +51,10 @@ def predict_file(folder: Path, table: Path, *, allow_mismatched_weights: bool = 
     if taken := [name for name in own if name in header]:
         raise DataError(f"{table} has a column {quoted(taken[0])} already. Rename it, or leave it out.")
     unknown = torch.zeros(len(inputs), dtype=torch.long)  # nothing reads these labels
-    examples = experiment.model.prepare(
-        Examples(inputs, unknown, names, inputs.fingerprint()), run.device, {"data": table.name}, model
-    )
+    rows = Examples(inputs, unknown, names, inputs.fingerprint())
+    examples = experiment.model.prepare(rows, run.device, {"data": table.name}, model)
     classify_one(model, examples.inputs.batch(torch.tensor([0])), folder / "model")
-    size = experiment.train.evaluation_batch_size
-    parts = torch.arange(len(inputs)).split(50 * size)
-    logits = torch.cat(
-        [
-            predict_logits(model, examples.inputs, size, run.device, rows=rows)
-            for rows in tracked(parts, "Predicting", shown=len(parts) > 1)
-        ]
-    )
+    logits = predict_logits(model, examples.inputs, experiment.train.evaluation_batch_size, run.device)
     refuse_not_finite(logits, f"logits of {folder}", f"of {table.name}")
     frame = pd.DataFrame(read_columns(table, header), dtype=object)
     frame[PREDICTION] = np.array(names)[logits.argmax(-1).numpy()]
