@@ -40,7 +40,8 @@ onload = () => {
       const style = view.getComputedStyle(one)
       return style.outlineStyle === "none" && one.matches(":focus-visible")
     }).length
-    const cut = [...page.querySelectorAll("th, td, p, li, h1, h2, h3, dd, dt, summary")].filter(one => {
+    const texts = "th, td, p, li, h1, h2, h3, dd, dt, summary, .num, .across-ticks span"
+    const cut = [...page.querySelectorAll(texts)].filter(one => {
       if (one.closest(".scroll") || one.closest(".unseen") || !one.getClientRects().length) return false
       const box = one.getBoundingClientRect()
       return box.right > root.clientWidth + 1 || box.left < -1

@@ -308,6 +308,10 @@ def test_nothing_is_loaded_and_nothing_runs(html: str, seen: Reader) -> None:
     assert "default-src 'none'" in html
 
 
+def test_a_page_of_ten_groups_is_small() -> None:
+    assert len(render(one_page(audited([f"group {at}" for at in range(10)]))).encode()) < 40_000
+
+
 def test_hostile_names_stay_names() -> None:
     html = render(PAGES["hostile"], date=DAY)
     seen = read(html)
