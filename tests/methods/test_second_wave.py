@@ -16,7 +16,7 @@ from labs import Small, drawn, lab_of, missing, recipe, second_stage
 from torch import Tensor, nn
 
 from levelhead.data.base import Examples
-from levelhead.methods import ERM, GEORGE, SPARE, XRM, CnC, Method
+from levelhead.methods import ERM, GEORGE, SPARE, XRM, CnC, Method, clusters
 from levelhead.methods.clusters import k_means, silhouettes
 from levelhead.methods.falling import warn_of_fall
 from levelhead.methods.fit import fit
@@ -147,6 +147,16 @@ def test_silhouettes_are_those_worked_by_hand_and_0_of_a_point_alone_of_equal_po
     assert silhouettes(POINTS, np.zeros(6, np.int64), draws())[0].tolist() == [0] * 6
 
 
+def test_silhouettes_of_many_points_are_those_of_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = draws().normal(size=(1200, 2)) + np.repeat([[0.0], [8.0]], 600, axis=0)
+    found = np.repeat([0, 1], 600)
+    whole, _ = silhouettes(points, found, draws())
+    monkeypatch.setattr(clusters, "SAMPLE", 200)
+    some, theirs = silhouettes(points, found, draws())
+    assert len(some) == len(theirs) == 200
+    assert some.mean() == pytest.approx(whole.mean(), abs=0.02)
+
+
 def test_k_means_finds_clusters_again_from_the_same_seed_and_ends_where_all_points_are_equal() -> None:
     truth = np.repeat(np.arange(4), 50)
     points = draws(1).normal(size=(200, 3)) + 12 * draws(2).normal(size=(4, 3))[truth]
@@ -219,6 +229,13 @@ def test_both_terms_of_the_contrast_and_cross_entropy_are_weighted_as_told() -> 
     assert logs["task"].item() == pytest.approx(task)
     assert {"predicted", "faultless"}.isdisjoint(objective.state_dict())
     assert not [name for name in objective.state_dict() if not name.startswith("model.")]
+
+
+def test_half_of_the_rows_of_the_second_training_were_missed() -> None:
+    lab = missing(lab_of(make_examples(40)), slice(4))
+    stage = list(CnC().stages(lab))[1]
+    assert stage.sampling is not None
+    assert stage.sampling[:4].sum() == pytest.approx(stage.sampling[4:].sum())
 
 
 @pytest.mark.parametrize(("wrong", "said"), [(0, "nothing"), (40, "everything")])

@@ -252,6 +252,9 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "a flipped bit": lambda place: flip(place / "values.bin", 777),
     "manifest cut": cut_to("manifest.json", 100),
     "manifest gone": lambda place: (place / "manifest.json").unlink(),
+    "no entries": lambda place: (place / "manifest.json").write_text("{}"),
+    "another type": wrong("manifest.json", dtype="bfloat16x"),
+    "no hashes": wrong("manifest.json", digests=[]),
     "other lengths": wrong("manifest.json", lengths="0" * 32),
     "another width": wrong("manifest.json", width=8),
 }
@@ -345,6 +348,17 @@ def test_a_stopped_build_goes_on(cache: Path, error: Any, rows: list[int], near:
     torch.testing.assert_close(whole(kept), expected, atol=near, rtol=0)
 
 
+def test_a_build_stopped_in_bfloat16_does_not_begin_with_float16_again(
+    cache: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stopped(5, backbone=Scaled(1e5))  # one row, at least a batch in vain, at least a batch
+    assert len(caplog.records) == 1
+    kept, rows = noted(Scaled(1e5))
+    assert kept.values.dtype == torch.bfloat16
+    assert sum(rows) < ROWS
+    assert len(caplog.records) == 1
+
+
 UNFINISHED: dict[str, Callable[[Path], object]] = {
     "holes": lambda place: flip(place / "values.bin", 100),
     "no values": lambda place: (place / "values.bin").unlink(),
@@ -420,6 +434,12 @@ def test_two_processes_do_the_work_once(cache: Path, capfd: pytest.CaptureFixtur
         assert process.exitcode == 0
     assert sorted([counts.get(), counts.get()]) == [0, ROWS + 1]
     assert capfd.readouterr().err.count("Another process is computing these features; waiting for it.") == 1
+
+
+def test_a_folder_that_is_deleted_while_it_is_built_is_an_error(cache: Path) -> None:
+    counted(backbone := bert(), lambda call: shutil.rmtree(cache.parent) if call == 3 else None)
+    with pytest.raises(DataError, match="was deleted while it was built"):
+        read(backbone=backbone)
 
 
 def test_a_full_disk_is_noticed_before_the_work(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

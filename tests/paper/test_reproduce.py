@@ -25,6 +25,8 @@ from levelhead.paper.reproduce import Options, distinct, make_plan
 from levelhead.runs.recipe import section
 from levelhead.runs.train import train_run
 from levelhead.storage import read_json, write_json
+from levelhead.terminal import Terminal
+from levelhead.types import DataError
 
 ROOT = Path(__file__).parents[2]
 
@@ -236,6 +238,27 @@ def test_everything_is_rehearsed_to_the_last_line(tmp_path: Path, capsys: pytest
     assert "EOd gap, here" in page
     assert "published" not in text.lower(), "nothing is, of figure 2"
     assert "by selection alone" in text
+
+
+def test_an_item_that_cannot_be_written_does_not_keep_back_the_others(
+    tmp_path: Path, played: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run folder was damaged by hand."""
+
+    def write(plan: Any, options: Options, console: Any) -> list[Path]:
+        if plan.item.name == "table1":
+            raise DataError("cost.json is no JSON.")
+        return [tmp_path / plan.item.name]
+
+    played(lambda cell: 1.0)
+    monkeypatch.setattr(reproduce, "write_item", write)
+    options = Options(tmp_path, quick=True)
+    plans = [make_plan(ITEMS[name], options) for name in ("table1", "table7")]
+    arguments: dict[str, Any] = {"workers": 1, "ray": None, "console": Terminal(), "again": "again"}
+    assert reproduce.run_plans(plans, options, **arguments) == 1
+    assert capsys.readouterr().out == "Table 1 cannot be written: cost.json is no JSON.\n"
+    with pytest.raises(DataError, match="no JSON"):
+        reproduce.run_plans(plans[:1], options, **arguments)
 
 
 def test_a_recipe_that_fails_is_named_and_the_others_are_timed(played: Any, capsys: pytest.CaptureFixture[str]) -> None:

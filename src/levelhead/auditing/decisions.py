@@ -32,7 +32,7 @@ from levelhead.metrics.between import check_level, fisher_p, lowest
 from levelhead.metrics.names import Key, by_names, group_name
 from levelhead.metrics.power import detectable_gap
 from levelhead.metrics.weighted import WeightedCounts
-from levelhead.report.headline import Lead, Leading, leads_in_json
+from levelhead.report.headline import Lead
 from levelhead.report.record import Finding
 from levelhead.report.result import Report
 from levelhead.report.sentences import gap_words, named_group
@@ -82,7 +82,7 @@ class ColumnDecisions(Finding):
 
 
 @dataclass(frozen=True)
-class DecisionAudit(Leading, Report):
+class DecisionAudit(Report):
     """What an audit of decisions found, by sensitive column, and by their crossing under the tuple of their names.
 
     ``overall`` is the selection rate of all rows, ``favourable`` the decision it is about, and ``decision`` the column.
@@ -112,15 +112,15 @@ class DecisionAudit(Leading, Report):
     options: Mapping[str, Any] = field(default_factory=dict)
     over_time: OverTime | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-able dict; undefined figures are null with a ``reason``."""
-        time = [] if self.over_time is None else asked({Time.name: self.over_time})
-        answered, others = ([one for one in time if bool(one.quantity) == whether] for whether in (True, False))
-        return super().to_dict() | leads_in_json([*answered, *self.leads, *others])
-
     @property
     def leads(self) -> list[Lead]:
-        """One sentence for each group that differs from its reference or is below four fifths.
+        """How groups differ from their references; before it what changes over time, and after it why nothing does."""
+        time = [] if self.over_time is None else asked({Time.name: self.over_time})
+        answered, others = ([one for one in time if bool(one.quantity) == whether] for whether in (True, False))
+        return [*answered, *self._apart(), *others]
+
+    def _apart(self) -> list[Lead]:
+        """Return one sentence for each group that differs from its reference or is below four fifths.
 
         Groups that differ measurably come first, then the lowest ratio. Where no group does, a last sentence says so.
         """

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from levelhead.metrics.between import clearest
 from levelhead.metrics.names import Key
-from levelhead.report.headline import Lead, Leading, leads_in_json, plainly
+from levelhead.report.headline import Lead, plainly
 from levelhead.report.record import Finding
 from levelhead.report.result import Report
 from levelhead.report.text import joined, percent, percent_ends
@@ -63,7 +63,7 @@ class ExplainedAttribute(Finding):
 
 
 @dataclass(frozen=True)
-class Explanation(Leading, Report):
+class Explanation(Report):
     """What :func:`levelhead.explain` found.
 
     ``by_attribute`` has the figures of every sensitive column; ``pairs`` and ``groups`` are those of the first.
@@ -115,10 +115,6 @@ class Explanation(Leading, Report):
                 for figure in FIGURES:
                     # rho divides by a difference of base rates, which can be small
                     yield name, both, figure if figure == "rho" else Fraction(figure), getattr(pair, figure)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-able dict; undefined figures are null with a ``reason``."""
-        return super().to_dict() | leads_in_json(self.leads)
 
     @property
     def leads(self) -> list[Lead]:

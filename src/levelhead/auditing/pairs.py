@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from levelhead.metrics.moments import Moments
 from levelhead.metrics.names import MISSING_GROUP, Key, group_name
 from levelhead.metrics.paired import mcnemar, paired_differences
 from levelhead.report import wide
-from levelhead.report.headline import Lead, Leading, leads_in_json
+from levelhead.report.headline import Lead
 from levelhead.report.result import Report
 from levelhead.report.sentences import named_group
 from levelhead.report.text import counted, digits, number, percent, percent_ends, short
@@ -42,7 +42,7 @@ ALONE, SCORE = wide.Fraction("chosen_alone"), "mean_score"
 
 
 @dataclass(frozen=True)
-class MatchedPairs(Leading, Report):
+class MatchedPairs(Report):
     """What an audit of matched pairs found.
 
     Of ``rows`` rows each two are a pair, whose groups in the sensitive ``column`` differ. ``groups`` has the figures of
@@ -71,10 +71,6 @@ class MatchedPairs(Leading, Report):
     warnings: list[str]
     level: float = 0.95
     reading: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-able dict; undefined figures are null with a ``reason``."""
-        return super().to_dict() | leads_in_json(self.leads)
 
     @property
     def leads(self) -> list[Lead]:

@@ -27,7 +27,7 @@ from levelhead.auditing.rule_page import rule_page
 from levelhead.auditing.scale import ASK, AUTO, LOG_ODDS, OTHER, PROBABILITY, SLACK, Scale, check_scale
 from levelhead.auditing.scored_table import ScoredTable, open_scored
 from levelhead.metrics.names import METRICS, MISSING_GROUP, Key, group_name
-from levelhead.report.headline import Lead, Leading, leads_in_json, plainly
+from levelhead.report.headline import Lead, leads_in_json, plainly
 from levelhead.report.result import Report
 from levelhead.report.text import Record, clustered_sentence, number
 from levelhead.tables.files import Stored
@@ -40,7 +40,7 @@ NEARLY_ALL = 0.95
 
 
 @dataclass(frozen=True)
-class Postprocessed(Leading, Report):
+class Postprocessed(Report):
     """What :func:`postprocess` and :func:`apply_rule` found.
 
     ``saved`` is the rule with its classes; ``decisions`` (rows,) are those of it for every row of the table, and

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from levelhead.auditing.rates import ratio_span
 from levelhead.auditing.score_rows import ScoreRows
 from levelhead.metrics.names import Key, attribute_names, by_names, group_name
 from levelhead.metrics.top import Places, TopLaw, exposure_ends, ratio_ends
-from levelhead.report.headline import Lead, leads_in_json
+from levelhead.report.headline import Lead
 from levelhead.report.record import Finding
 from levelhead.report.result import Report
 from levelhead.report.sentences import named_group
@@ -98,9 +98,10 @@ class RankingAudit(Report):
     about: Mapping[str, str] = field(default_factory=dict)
     reading: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-able dict; undefined figures are null with a ``reason``."""
-        return super().to_dict() | leads_in_json(ranking_leads(self))
+    @property
+    def leads(self) -> list[Lead]:
+        """What :func:`ranking_leads` returns."""
+        return ranking_leads(self)
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield every figure with its attribute, its group and its name."""

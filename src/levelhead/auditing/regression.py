@@ -28,7 +28,7 @@ from levelhead.auditing.regression_rows import PLACES, QUANTITIES, Column, Error
 from levelhead.metrics.moments import Moments
 from levelhead.metrics.names import Key, attribute_names, by_names, group_name
 from levelhead.report import wide
-from levelhead.report.headline import Lead, leads_in_json
+from levelhead.report.headline import Lead
 from levelhead.report.record import Finding
 from levelhead.report.result import Report
 from levelhead.report.sentences import named_group
@@ -94,7 +94,12 @@ class RegressionAudit(Report):
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict; undefined figures are null with a ``reason``."""
         more = {"rows": self.overall.n, "pairs": [pair.named() for pair in self.pairs]}
-        return super().to_dict() | more | leads_in_json(regression_leads(self))
+        return super().to_dict() | more
+
+    @property
+    def leads(self) -> list[Lead]:
+        """What :func:`regression_leads` returns."""
+        return regression_leads(self)
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield the means of all rows and of every group with its attribute and its name."""

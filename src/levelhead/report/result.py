@@ -11,6 +11,7 @@ from rich.console import Group
 from levelhead.metrics.names import Key, group_name
 from levelhead.report import rows, wide
 from levelhead.report.gate import Condition, check
+from levelhead.report.headline import Lead, Leading, leads_in_json
 from levelhead.report.latex import latex
 from levelhead.report.markdown import markdown
 from levelhead.report.one_page import one_page
@@ -25,7 +26,7 @@ COLUMNS = ("attribute", "group", "figure", "value", "low", "high", "n", "reason"
 """Of a frame. ``group`` is None where a figure is about all groups, ``reason`` where it is defined."""
 
 
-class Report(Finding):
+class Report(Finding, Leading):
     """A result with a page: a dataclass. Its ``kind`` stands in its JSON, so that a page can be made of the file alone.
 
     Fields that ``optional`` names stand in the JSON where they hold something.
@@ -40,7 +41,13 @@ class Report(Finding):
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict; undefined figures are null with a ``reason``."""
         found = {"kind": self.kind, **super().to_dict()}
-        return {name: one for name, one in found.items() if one or name not in self.optional} | self.figures_in_json()
+        kept = {name: one for name, one in found.items() if one or name not in self.optional} | self.figures_in_json()
+        return kept | leads_in_json(leads) if (leads := self.leads) else kept
+
+    @property
+    def leads(self) -> list[Lead]:
+        """What was found, the most important first; none by default: whose JSON says so by itself has none."""
+        return []
 
     def figures_in_json(self) -> dict[str, Any]:
         """Return what the JSON keeps of :meth:`figures`, under ``figures``: pages are drawn of it."""

@@ -11,7 +11,7 @@ from levelhead.metrics import estimate_to_dict
 from levelhead.metrics.labelled import FEWEST_SHOWN
 from levelhead.metrics.names import RATE_TITLES, Key
 from levelhead.metrics.worst_case import GapBounds
-from levelhead.report.headline import Lead, leads_in_json
+from levelhead.report.headline import Lead
 from levelhead.report.record import Finding, as_json
 from levelhead.report.result import Report
 from levelhead.report.text import number
@@ -145,9 +145,10 @@ class IndirectAudit(Report):
             out.setdefault(one.gap, one.estimate)
         return out
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-able dict; undefined figures are null with a ``reason``."""
-        return super().to_dict() | leads_in_json([part.lead(name) for name, part in self.parts.items()])
+    @property
+    def leads(self) -> list[Lead]:
+        """One sentence for each sensitive column."""
+        return [part.lead(name) for name, part in self.parts.items()]
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield the signed gap of every pair of groups with its attribute and its name."""
