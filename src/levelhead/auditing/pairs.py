@@ -9,8 +9,7 @@ together (Bonferroni).
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
@@ -22,7 +21,7 @@ from levelhead.auditing.grouped_rows import GroupedRows
 from levelhead.auditing.options import AuditOptions, Roles
 from levelhead.auditing.score_rows import ScoreRows
 from levelhead.metrics import proportion
-from levelhead.metrics.between import Differences, shared
+from levelhead.metrics.between import shared
 from levelhead.metrics.moments import Moments
 from levelhead.metrics.names import MISSING_GROUP, Key, group_name
 from levelhead.metrics.paired import mcnemar, paired_differences
@@ -89,19 +88,16 @@ class MatchedPairs(Report):
             yield self.column, wide.Pair(pair.first.group, pair.second.group), name, pair.difference
 
     def _lead(self, pair: Pair) -> Lead:
-        groups = [pair.first.group, pair.second.group]
-        first, second = (named_group(self.column, group) for group in groups)
-        start, middle, rest = self._decided(pair, groups) if pair.quantity == ALONE else self._scored(pair)
+        first, second = (named_group(self.column, group) for group in pair.about.groups)
+        start, middle, rest = self._decided(pair) if pair.quantity == ALONE else self._scored(pair)
         return replace(pair.about, pieces=(start, first, middle, second, ""), rest=rest)
 
-    def _decided(self, pair: Pair, groups: list[str]) -> tuple[str, str, str]:
-        own, decision = [self.groups[group][ALONE] for group in groups], in_quotes(self.decision, 40)
-        first, second = (f"alone {percent(one)}%, interval {percent_ends(one)}" for one in own)
+    def _decided(self, pair: Pair) -> tuple[str, str, str]:
+        decision, own = in_quotes(self.decision, 40), {group: self.groups[group][ALONE] for group in pair.about.groups}
+        each = (f"for {short(group)} alone {percent(one)}%, interval {percent_ends(one)}" for group, one in own.items())
         p_value = "below 0.001" if self.p_value < 0.001 else number(self.p_value, 3)
-        rest = (
-            f"interval {percent_ends(self.differently)}. {decision} for {short(groups[0])} {first}; for "
-            f"{short(groups[1])} {second}. Exact McNemar test: p {p_value}."
-        )
+        said = f"{decision} {'; '.join(each)}. Exact McNemar test: p {p_value}."
+        rest = f"interval {percent_ends(self.differently)}. {said}"
         more = "more often" if pair.decided else "not measurably more often"
         start = f"{percent(self.differently)}% of {counted(self.rows // 2, 'pair')} are decided differently, {more}"
         return f"{start} {decision} for ", " than for ", rest
@@ -122,7 +118,7 @@ def pairs_of(source: Source, roles: Roles, options: AuditOptions) -> MatchedPair
         raise ConfigError(f"Matched pairs need one column with two groups. Found: {listed(names)}.")
     column, level, whole = roles.groups[0], options.level, {role: rows.whole(role) for role in rows.parts}
     both = partners(rows, rows.members(column, names)(whole))
-    measured: dict[str, tuple[list[Estimate], Callable[..., Differences]]] = {}
+    measured: dict[str, tuple[list[Estimate], Any]] = {}
     decision, hits, n = "", [0, 0], len(rows) // 2
     if roles.prediction is not None:
         classes = in_order(rows.known["prediction"])
@@ -146,7 +142,7 @@ def pairs_of(source: Source, roles: Roles, options: AuditOptions) -> MatchedPair
     found = compare(quantities, level=level)
     differently = proportion(sum(hits), n if decision else 0, level=level)
     groups = {group: {name: each[at] for name, (each, _) in measured.items()} for at, group in enumerate(names)}
-    p_value = min(1.0, found.comparisons * mcnemar(*hits)) if decision else math.nan
+    p_value = min(1.0, found.comparisons * mcnemar(*hits)) if decision else np.nan
     return MatchedPairs(
         column, groups, found, len(rows), decision, differently, p_value, read.warnings, level, read.reading,
     )  # fmt: skip
