@@ -589,12 +589,6 @@ def test_every_colour_of_text_stands_out_from_every_ground_it_lies_on(theme: str
         assert contrast(palette[line], palette["paper"]) >= 3
 
 
-def test_the_focus_is_seen() -> None:
-    outlines = {selector: body.get("outline", "") for selector, body in rules(STYLE)}
-    assert any(selector == ":focus-visible" and "2px solid" in outline for selector, outline in outlines.items())
-    assert not {"none", "0"} & set(outlines.values())
-
-
 def contrast(one: str, other: str) -> float:
     """WCAG 2's ratio of two colours."""
     light, dark = sorted((luminance(one), luminance(other)), reverse=True)
@@ -605,23 +599,3 @@ def luminance(colour: str) -> float:
     parts = [int(colour[position : position + 2], 16) / 255 for position in (1, 3, 5)]
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
     return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
-
-
-def test_contrast_is_the_one_of_wcag() -> None:
-    assert contrast("#000000", "#ffffff") == pytest.approx(21)
-    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
-
-
-def test_figures_are_rounded_for_people() -> None:
-    row = difference(0.0123456, 0.03)
-    html = render(Comparisons.of(made_up({"dam": {"accuracy": row, "equalized_odds": row}})).page())
-    assert "+1.2" in html
-    assert "[−1.8, +4.2]" in html
-    assert figure(0.1, 0.05, 0.15).defined
-
-
-def test_a_key_of_a_group_that_is_no_rate_is_no_column() -> None:
-    record = audited(["a", "b"])
-    record["by_attribute"]["a"]["groups"]["a"]["people"] = 7
-    tables = [block for block in walk(one_page(record)) if str(block.get("caption")).startswith("Groups of a")]
-    assert "people" not in str([table["columns"] for table in tables])

@@ -51,17 +51,9 @@ def _written(row: tuple[str, Any, str, Estimate]) -> list[Any]:
 
 
 def rows_of(record: Record) -> list[Row]:
-    """Return the rows of a result's JSON; of one without them, such as an old evaluation, those of its groups."""
-    if "figures" in record:
-        columns = record["figures"]["columns"]
-        return [_row(dict(zip(columns, one, strict=True))) for one in record["figures"]["data"]]
-    return [
-        Row(name, group, figure, estimate_from_dict(one), True)
-        for name, part in record.get("by_attribute", {}).items()
-        for group, own in [(None, part["metrics"]), *part["groups"].items()]
-        for figure, one in own.items()
-        if isinstance(one, dict) and "value" in one
-    ]
+    """Return the rows of a result's JSON; none of one without figures."""
+    found = record.get("figures") or {"columns": (), "data": ()}
+    return [_row(dict(zip(found["columns"], one, strict=True))) for one in found["data"]]
 
 
 def _row(one: Record) -> Row:
