@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.markup import escape
@@ -71,20 +71,7 @@ def train_command(
         table.add_column(column, justify="right")
     table.add_row(*(f"{abs(value):.4f}" for value in metrics["validation"].values()))
     console.print(table)
-    if _last_was_best(metrics):
-        console.print(
-            f"The best epoch was the last one: train longer, e.g. --set train.epochs={2 * experiment.train.epochs}",
-            soft_wrap=True,
-        )
-    else:
-        tell(console, f"levelhead evaluate {shlex.quote(str(folder))} --split test")
-
-
-def _last_was_best(metrics: dict[str, Any]) -> bool:
-    """Whether the last epoch of the last stage is the best by the selector, whose scores are all better if larger."""
-    history, rule = metrics["history"], metrics["selected_by"]
-    values = [row[rule] for row in history if row["stage"] == history[-1]["stage"] and rule in row]
-    return len(values) > 1 and values[-1] == max(values) != values[-2]
+    tell(console, f"levelhead evaluate {shlex.quote(str(folder))} --split test")
 
 
 def evaluate_command(
