@@ -63,4 +63,4 @@ for method in ("erm", "dam"):
 # %%
 predictions = folder / "dam" / "predictions-test.parquet"
 print(lh.audit_table(predictions, label="label", prediction="prediction", groups=["trade"], positive="pleased").table())
-print("\n".join(collect([folder / "erm", folder / "dam"], "test")[0].compare("erm").findings()))
+print("\n".join(collect([folder / "erm", folder / "dam"], "test")[0].compare("erm").sentences()))
