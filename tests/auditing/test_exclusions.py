@@ -32,7 +32,7 @@ TABLE = pd.DataFrame(
 OTHER = TABLE.assign(yhat=TABLE["yhat"].sample(frac=1, random_state=0).to_numpy())
 OPTIONS: dict[str, Any] = {
     "label": "y", "prediction": "yhat", "score": "p", "groups": ["g", "h"], "threshold": 0.4, "scale": "probability",
-    "top": "10%", "numbers": True, "against": OTHER, "on": "id", "join": TABLE[["id"]].assign(team="t"),
+    "top": "10%", "numbers": True, "against": OTHER, "on": "id", "join": TABLE[["id"]].assign(team=TABLE["g"]),
     "along": ["age"], "weight": "w", "count": "n", "cluster": "who", "control": ["site"], "time": "month",
     "intersect": True, "bins": ["team=values"], "reference": ["g=a"], "min_count": 2, "positive": 1, "favourable": 1,
     "label_map": {0: 0, 1: 1}, "ignore_label": 7, "costs": "1:5", "about": {"title": "t"}, "missing": "group",
@@ -57,7 +57,7 @@ def outcome(options: dict[str, Any]) -> str:
     elif "bins" in options:
         options = options | {"bins": ["g=values"]}
     if "pairs" in options and "groups" in options:
-        options = options | {"groups": ["g"]}
+        options = options | {"groups": ["team" if "join" in options else "g"]}
     try:
         lh.audit_table(TABLE, replicates=100, **options)
     except Refused:

@@ -94,7 +94,9 @@ class MatchedPairs(Report):
 
     def _decided(self, pair: Pair) -> tuple[str, str, str]:
         decision, own = in_quotes(self.decision, 40), {group: self.groups[group][ALONE] for group in pair.about.groups}
-        each = (f"for {short(group)} alone {percent(one)}%, interval {percent_ends(one)}" for group, one in own.items())
+        each = (
+            f"for {short(group)} alone in {percent(one)}%, interval {percent_ends(one)}" for group, one in own.items()
+        )
         p_value = "below 0.001" if self.p_value < 0.001 else number(self.p_value, 3)
         said = f"{decision} {'; '.join(each)}. Exact McNemar test: p {p_value}."
         rest = f"interval {percent_ends(self.differently)}. {said}"
