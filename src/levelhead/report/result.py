@@ -46,7 +46,7 @@ class Report(Finding, Leading):
 
     @property
     def leads(self) -> list[Lead]:
-        """What was found, the most important first; none by default: whose JSON says so by itself has none."""
+        """What was found, the most important first; none by default, for a kind whose JSON says it already."""
         return []
 
     def figures_in_json(self) -> dict[str, Any]:
