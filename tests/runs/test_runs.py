@@ -194,7 +194,7 @@ def test_runs_become_one_row_a_method_and_its_options(finished: Path, tmp_path: 
     assert comparison.seeds["dam"] == [0, 1]
     text = Comparisons.of(comparison).to_markdown()
     assert "| dam AT CHANCE |" in text
-    assert "portraits (correlation 0.5, train_size 64" in text
+    assert r"portraits (correlation 0.5, train\_size 64" in text
     value = comparison.to_dict()
     assert value["rows"] == 80
     assert value["methods"]["dam"]["equalized_odds"]["estimate"]["n"] == 80
