@@ -142,7 +142,7 @@ def test_pictures_are_processed_as_the_checkpoint_says(tmp_path: Path) -> None:
 def test_long_texts_are_cut_with_a_warning(bert: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     short = BackboneModel(str(bert), max_length=7, features=False)
     assert prepare(short, texts()).inputs.lengths.max() == 7
-    assert "2 of 4 texts are longer than 7 tokens and were cut" in caplog.text
+    assert "2 of 4 texts fill all 7 tokens" in caplog.text
     short.save(short.build(("a", "b")), tmp_path / "saved")  # leaves the tokenizer of later runs alone
     assert prepare(replace(short, max_length=16), texts()).inputs.lengths.max() > 8
 

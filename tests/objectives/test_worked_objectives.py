@@ -305,7 +305,7 @@ class Task(WeightedCrossEntropy):
 def test_alignment_is_added_alpha_times_with_the_batchs_labels_and_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     model = probabilities(1 / 2, 1 / 4, labels=[0, 1])
 
-    def alignment(network: Fixed, labels: Tensor, weight: Tensor) -> Tensor:
+    def alignment(network: Fixed, labels: Tensor, weight: Tensor, pairs: Tensor | None) -> Tensor:
         assert network is model
         return (labels * weight).sum() * network.logits.sum() / network.logits.sum().detach()
 
