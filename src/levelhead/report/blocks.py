@@ -79,12 +79,10 @@ def table(
     *,
     notes: Sequence[str] = (),
     text_columns: Sequence[int] = (),
-    most: int = 0,
 ) -> Record:
     """Return a table; a row is its head and cells, and maybe a note on it.
 
-    ``text_columns`` counts columns from 0, the head among them, whose cells are words. ``most`` is how many rows a
-    terminal shows; 0: all.
+    ``text_columns`` counts columns from 0, the head among them, whose cells are words.
     """
     return {
         "type": "table",
@@ -93,7 +91,6 @@ def table(
         "rows": [{"head": short(head), "cells": list(cells), "note": "".join(note)} for head, cells, *note in rows],
         "notes": [short(note, LONGEST_SENTENCE) for note in notes if note],
         "text_columns": list(text_columns),
-        "most": most,
     }
 
 

@@ -16,8 +16,6 @@ from levelhead.report.text import Record, level_text, short
 from levelhead.report.titles import UNDEFINED, definition_of, title_of
 from levelhead.report.wide import Pair
 
-MOST_PAIRS = 20
-"""Rows of pairs that a terminal shows."""
 INTERVALS = {
     "weights": "They are Wilson’s and Newcombe’s at the effective sample size: the smaller of Kish’s number and that "
     "of the linearised variance. Gaps use simultaneous intervals of all pairs (Bonferroni).",
@@ -123,7 +121,7 @@ def of_pairs(rows: Sequence[Row], level: str, title: Callable[[str], str]) -> li
             lines.append((f"{start}{row.group}", [blocks.cell(title(row.figure)), cell(row, signed=True)]))
     caption = f"Differences and further figures of groups, points where figures are shares; {level} intervals"
     heads = ["Groups", "Figure", "Value"]
-    table = blocks.table(caption, heads, lines, text_columns=[1], most=MOST_PAIRS)
+    table = blocks.table(caption, heads, lines, text_columns=[1])
     return [table] if lines else []
 
 

@@ -153,15 +153,10 @@ class DrawnTable:
         for at, columns in enumerate(parts):
             yield from [""] * bool(at)
             yield _table(columns, width)
-        if block["most"] and (rest := len(block["rows"]) - block["most"]) > 0:
-            yield Text(f"And {counted(rest, 'more row')}: in the JSON and on the page.")
 
     def _columns(self, broken: Callable[[Record], str]) -> list[Column]:
         block = self.block
-        rows = [
-            [{"text": f"{row['head']}\n{row['note']}".strip(), "sub": []}, *row["cells"]]
-            for row in block["rows"][: block["most"] or None]
-        ]
+        rows = [[{"text": f"{row['head']}\n{row['note']}".strip(), "sub": []}, *row["cells"]] for row in block["rows"]]
         return [
             Column(column["title"], [broken(row[at]) for row in rows], at == 0 or at in block["text_columns"])
             for at, column in enumerate(block["columns"])
