@@ -32,11 +32,6 @@ class Row(NamedTuple):
     more: str = ""
     decided: bool | None = None
 
-    @property
-    def scale(self) -> float:
-        """What turns it into the unit that is shown: percent for a fraction."""
-        return 100 if self.fraction else 1
-
 
 def in_json(figures: Iterable[tuple[str, Any, str, Estimate]]) -> Record:
     """Return the figures of a result as its JSON keeps them; two groups are a list."""
