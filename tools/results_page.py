@@ -154,6 +154,7 @@ TABLES = {
     "decide_celeba64_blond": lambda: variants("decide_celeba64_blond", matched=True, without=REFITTED_AGAIN),
     "rungs_celeba64_attractive": lambda: variants("rungs_celeba64_attractive", matched=True, without=("AFR",)),
     "rungs_celeba64_blond": lambda: variants("rungs_celeba64_blond", matched=True, without=("AFR",)),
+    "plugins_celeba64_blond": lambda: variants("plugins_celeba64_blond", matched=True),
     "methods": methods,
     "ablation": ablation,
     "texts": texts,
