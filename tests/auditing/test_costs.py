@@ -25,13 +25,15 @@ def audit(**options: Any) -> lh.AuditResult:
 
 
 def test_costs_are_those_of_the_rows() -> None:
-    found, decided = audit().findings["costs"], SCORE >= 0.4
+    result, decided = audit(), SCORE >= 0.4
+    found = result.findings["costs"]
     for group, one in found.by_attribute["sex"].groups.items():
         own = group == SEX
         price = (decided & ~LABEL)[own].sum() + 5 * (~decided & LABEL)[own].sum()
         assert one.cost.value == pytest.approx(price / own.sum())
     assert found.by_attribute["sex"].reference == "m"
     assert "errors cost 0.761 a row of f, 0.175 less than of m" in found.sentences()[0]
+    assert found.sentences()[0] in result.sentences() == result.to_dict()["sentences"]
     predicted = lh.audit(LABEL, decided, sensitive_features={"sex": SEX}, replicates=100, costs=COSTS)
     assert predicted.findings["costs"] == found
     assert audit(positive=False).findings["costs"] != found  # errors change their names

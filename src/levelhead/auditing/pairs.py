@@ -28,8 +28,8 @@ from levelhead.metrics.paired import mcnemar, paired_differences
 from levelhead.report import wide
 from levelhead.report.headline import Lead
 from levelhead.report.result import Report
-from levelhead.report.sentences import named_group
-from levelhead.report.text import counted, digits, number, percent, percent_ends, short
+from levelhead.report.sentences import gap_words, named_group
+from levelhead.report.text import counted, digits, number, percent, percent_ends
 from levelhead.tables.columns import positive_index
 from levelhead.tables.rows import partners
 from levelhead.tables.source import Source
@@ -89,26 +89,22 @@ class MatchedPairs(Report):
 
     def _lead(self, pair: Pair) -> Lead:
         first, second = (named_group(self.column, group) for group in pair.about.groups)
-        start, middle, rest = self._decided(pair) if pair.quantity == ALONE else self._scored(pair)
-        return replace(pair.about, pieces=(start, first, middle, second, ""), rest=rest)
+        start, middle, end, rest = self._decided(pair) if pair.quantity == ALONE else self._scored(pair)
+        return replace(pair.about, pieces=(start, first, middle, second, end), rest=rest)
 
-    def _decided(self, pair: Pair) -> tuple[str, str, str]:
-        decision, own = in_quotes(self.decision, 40), {group: self.groups[group][ALONE] for group in pair.about.groups}
-        each = (
-            f"for {short(group)} alone in {percent(one)}%, interval {percent_ends(one)}" for group, one in own.items()
-        )
+    def _decided(self, pair: Pair) -> tuple[str, str, str, str]:
+        start = f"Of {counted(self.rows // 2, 'pair')}, {in_quotes(self.decision, 40)} is the decision for "
+        shares = [f" alone in {percent(self.groups[group][ALONE])}%" for group in pair.about.groups]
         p_value = "below 0.001" if self.p_value < 0.001 else number(self.p_value, 3)
-        said = f"{decision} {'; '.join(each)}. Exact McNemar test: p {p_value}."
-        rest = f"interval {percent_ends(self.differently)}. {said}"
-        more = "more often" if pair.decided else "not measurably more often"
-        start = f"{percent(self.differently)}% of {counted(self.rows // 2, 'pair')} are decided differently, {more}"
-        return f"{start} {decision} for ", " than for ", rest
+        both = f"{percent(self.differently)}%, interval {percent_ends(self.differently)}"
+        rest = f"{gap_words(pair.difference)}. Decisions differ in {both}. Exact McNemar test: p {p_value}."
+        return start, f"{shares[0]} and for ", shares[1], rest
 
-    def _scored(self, pair: Pair) -> tuple[str, str, str]:
+    def _scored(self, pair: Pair) -> tuple[str, str, str, str]:
         value, low, high = map(digits, (pair.difference.value, pair.difference.low, pair.difference.high))
         first, second = (f"{digits(side.value)} for " for side in (pair.first, pair.second))
         rest = f"a difference of {value}, interval {low} to {high}{'' if pair.decided else '; inconclusive'}."
-        return f"Within {counted(self.rows // 2, 'pair')}, the mean score is {first}", f" and {second}", rest
+        return f"Within {counted(self.rows // 2, 'pair')}, the mean score is {first}", f" and {second}", "", rest
 
 
 def pairs_of(source: Source, roles: Roles, options: AuditOptions) -> MatchedPairs:

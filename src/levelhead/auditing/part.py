@@ -234,9 +234,9 @@ class Part(ABC):
 
     @classmethod
     def brief(cls, result: Record) -> list[str]:
-        """Return sentences that are among the first of an audit, from its JSON: by default one on each column."""
+        """Return sentences among the first of an audit, from its JSON: by default one of all, or on each column."""
         found: Record = result.get(cls.name) or {}
-        each = found.get("by_attribute", found).values()
+        each = [found, *found.get("by_attribute", found).values()]
         return [one["sentences"][0] for one in each if isinstance(one, dict) and one.get("sentences")]
 
 

@@ -20,7 +20,7 @@ from levelhead.auditing.scores import ScoreAudit
 from levelhead.metrics.amplification import Amplification
 from levelhead.metrics.names import METRICS, Key, attribute_names, by_names, parts_of
 from levelhead.report import wide
-from levelhead.report.headline import leads_in_json
+from levelhead.report.headline import Lead, leads_in_json
 from levelhead.report.result import Report
 from levelhead.report.text import Record, estimate_from_dict
 from levelhead.report.wide import Fraction, Pair
@@ -133,6 +133,16 @@ class AuditResult(Report):
         Undefined figures are null with a ``reason``. A crossing lies under the names of its ``columns``, joined by
         " & ", and so do its groups; parts that hold that sign themselves are in quotes.
         """
+        found = self._measured()
+        return found | leads_in_json(leads(found, self.findings, self.parts)) | self.figures_in_json()
+
+    @property
+    def leads(self) -> list[Lead]:
+        """What was found, the headline first."""
+        return leads(self._measured(), self.findings, self.parts)
+
+    def _measured(self) -> dict[str, Any]:
+        """Return the JSON without sentences and the frame of figures."""
         names = attribute_names(self.by_attribute)
         by_attribute = {
             names[attribute]: {"columns": parts_of(attribute), **part.to_dict()}
@@ -140,7 +150,7 @@ class AuditResult(Report):
         }
         first = next(iter(by_attribute.values()))
         own = {name: {"sentences": one.sentences(), **one.to_dict()} for name, one in self.parts.items()}
-        found = {
+        return {
             "kind": self.kind,
             **first,
             "by_attribute": by_attribute,
@@ -151,7 +161,6 @@ class AuditResult(Report):
             **{name: one.to_dict() for name, one in self.findings.items()},
             **({"parts": own} if own else {}),
         }
-        return found | leads_in_json(leads(found, self.findings, self.parts)) | self.figures_in_json()
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield every figure with its attribute, its group (None: all of them) and its name."""

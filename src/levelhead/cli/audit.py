@@ -97,8 +97,12 @@ def audit_command(
     source = "" if table is None else table.name
     finish(
         found, json_file, html_file, source=source, above=above, fail_if=conditions, inputs=inputs,
-        step="levelhead explain finds the sources of a gap; levelhead plan says how many rows detect one.",
+        step=STEP if found.kind == "audit" else "",
     )  # fmt: skip
+
+
+STEP = "levelhead explain finds the sources of a gap; levelhead plan says how many rows detect one."
+"""What to type after an audit of labels and predictions: other audits have neither scores to explain nor a rate."""
 
 
 def _of_example(favourable: str | None) -> list[RenderableType]:

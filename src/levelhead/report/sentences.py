@@ -258,16 +258,13 @@ def audit_leads(
     beside = [*(one for one in asked if not one.quantity), *beside]
     leads = [*model, *answered] if constant else [*answered, *model]
     pair = finding["pair"]
-    weights = result.get("weights")
-    known = [Lead((one["sentence"],)) for one in (weights, result.get("clusters")) if one]
+    known = [Lead((one["sentence"],)) for one in (result.get("weights"), result.get("clusters")) if one]
     if constant and (finding["at_most"] or 1) > NARROW:
         return [*leads, *known, *beside]  # "inconclusive" beside it would only confuse
     if pair is None:
         none = Lead(("No two groups have enough rows to be compared, so no gap was measured.",))
         return [*leads, *ratios, none, *known, *beside]
     plain = _pair_lead(pair, words, at_most=finding["at_most"], comparisons=finding["comparisons"])
-    if weights:
-        plain = replace(plain, rest=f"{plain.rest} Weighted: effective sample size {weights['worth']:,.0f}.")
     gap = [*beside, plain] if model else [plain, *beside]  # gaps of a model at chance say little
     others: dict[str, Record] = {}
     for one in result["pairs"]:
