@@ -88,14 +88,7 @@ class Registry(Mapping[str, type[Base]], Generic[Base]):
         own: our own classes by name.
     """
 
-    def __init__(
-        self,
-        kind: str,
-        base: type,
-        group: str,
-        described_by: str,
-        own: Mapping[str, type[Base]],
-    ) -> None:
+    def __init__(self, kind: str, base: type, group: str, described_by: str, own: Mapping[str, type[Base]]) -> None:
         self.kind, self.base, self.group, self.described_by = kind, base, group, described_by
         self._own = dict(own)
         self._registered: dict[str, type[Base]] = {}

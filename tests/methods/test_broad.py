@@ -1,6 +1,7 @@
 """BROAD against its formula in float64, plain adversarial debiasing, and a gap that an average hides."""
 
 import copy
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,8 +9,9 @@ import torch
 from labs import Small
 from torch.nn.functional import cross_entropy
 
+from levelhead.methods import BROAD
 from levelhead.objectives.regions import RegionalDebiasing, boltzmann_weights
-from levelhead.types import Batch
+from levelhead.types import Batch, ConfigError
 
 LABELS, GROUP = torch.tensor([0, 0, 0, 0, 1, 1, 1, 1]), torch.tensor([0, 0, 1, 1, 0, 0, 1, 1])
 WEIGHT = torch.tensor([1.0, 1, 2, 1, 1, 1, 1, 1], dtype=torch.float64)
@@ -29,6 +31,7 @@ def gradients(tau, penalty=None):
         loss, _ = objective(batch)
     else:
         objective(batch)  # the adversary's steps
+        objective.adversary.requires_grad_(False)
         logits = objective.model(INPUTS).logits
         losses = objective.adversary_losses(logits, batch)
         loss = penalty((WEIGHT * cross_entropy(logits, LABELS, reduction="none")).sum() / WEIGHT.sum(), losses)
@@ -85,3 +88,8 @@ def test_the_adversary_learns_on_each_batch_and_no_optimiser_of_the_stage_moves_
     assert any(not torch.equal(one, before[name]) for name, one in objective.adversary.state_dict().items())
     trained = {id(one) for group in objective.param_groups() for one in group["params"]}
     assert trained == {id(one) for one in objective.model.parameters()}
+
+
+def test_several_processes_are_refused():
+    with pytest.raises(ConfigError, match="trains in one process"):
+        next(BROAD().stages(SimpleNamespace(accelerator=SimpleNamespace(num_processes=2))))

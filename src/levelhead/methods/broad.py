@@ -10,7 +10,7 @@ from levelhead.methods.base import Method
 from levelhead.methods.group_dro import group_count
 from levelhead.objectives.regions import RegionalDebiasing
 from levelhead.training.stage import Stage
-from levelhead.types import check_numbers
+from levelhead.types import ConfigError, check_numbers
 
 if TYPE_CHECKING:
     from levelhead.training.lab import Lab
@@ -47,6 +47,8 @@ class BROAD(Method):
 
     def stages(self, lab: Lab) -> Iterator[Stage]:
         """Train classifier and adversary together once."""
+        if lab.accelerator.num_processes > 1:  # of which each would train an adversary of its own
+            raise ConfigError("method broad trains in one process: start it without accelerate launch or torchrun")
         objective = RegionalDebiasing(
             lab.new_model(),
             len(lab.validation.class_names),

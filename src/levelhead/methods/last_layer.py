@@ -216,11 +216,7 @@ def watching_last_layer(model: Any) -> Iterator[Callable[[dict[str, Tensor]], Te
 
 
 def solve(
-    features: FloatArray,
-    labels: IntArray,
-    weights: FloatArray,
-    start: tuple[FloatArray, FloatArray],
-    penalty: float,
+    features: FloatArray, labels: IntArray, weights: FloatArray, start: tuple[FloatArray, FloatArray], penalty: float
 ) -> tuple[FloatArray, FloatArray]:
     """Return the weight and bias that minimise sum w_i CE_i + penalty (||W - W0||^2 + ||b - b0||^2).
 

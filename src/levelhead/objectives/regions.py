@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -70,7 +71,10 @@ class RegionalDebiasing(Objective):
         sizes = (2 * classes, *ADVERSARY)
         hidden = [part for pair in pairwise(sizes) for part in (nn.Linear(*pair), nn.ReLU())]
         self.adversary = nn.Sequential(*hidden, nn.Linear(ADVERSARY[-1], groups))
-        self.adversary.requires_grad_(False)  # its steps are its own, not those of the stage's optimiser
+
+    def param_groups(self) -> list[dict[str, Any]]:
+        """Return the classifier's parameters: the adversary's steps are its own, not those of the stage's optimiser."""
+        return [{"params": [parameter for parameter in self.model.parameters() if parameter.requires_grad]}]
 
     def adversary_losses(self, logits: Tensor, batch: Batch) -> Tensor:
         """Return the adversary's cross-entropy of each row's group, (batch,); ``logits`` (batch, classes)."""
@@ -82,14 +86,11 @@ class RegionalDebiasing(Objective):
 
     def train_adversary(self, logits: Tensor, batch: Batch) -> None:
         """Take the adversary's steps on one batch."""
-        self.adversary.requires_grad_(True)
         optimizer = torch.optim.Adam(self.adversary.parameters(), lr=self.adversary_rate)
         for _ in range(self.adversary_steps):
-            optimizer.zero_grad()
             weighted_mean(self.adversary_losses(logits, batch), batch.weight).backward()
             optimizer.step()
-        optimizer.zero_grad()
-        self.adversary.requires_grad_(False)
+            optimizer.zero_grad()
 
     def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss, and for the log the cross-entropy, the adversary's mean loss and the largest weight."""
@@ -97,8 +98,9 @@ class RegionalDebiasing(Objective):
         logits = self.model(**batch.inputs).logits.float()
         self.train_adversary(logits.detach(), batch)
         task = weighted_mean(cross_entropies(logits, batch.labels), batch.weight)
+        self.adversary.requires_grad_(False)  # as it is: this loss trains the classifier alone
         losses = self.adversary_losses(logits, batch)
-        cell = batch.labels * self.groups + batch.group
-        weights = boltzmann_weights(losses.detach(), cell, batch.weight, self.tau)
+        self.adversary.requires_grad_(True)  # a checkpoint keeps what learns
+        weights = boltzmann_weights(losses.detach(), batch.labels * self.groups + batch.group, batch.weight, self.tau)
         loss = task - self.strength * weighted_mean(weights * losses, batch.weight)
         return loss, {"task": task.detach(), "adversary": losses.detach().mean(), "largest_weight": weights.max()}

@@ -23,9 +23,8 @@ LIMITS = (
 
 def checkpoint_card(folder: Path, recipe: Mapping[str, Any], result: Mapping[str, Any], data: Card | None) -> str:
     """Return the card, YAML front matter and Markdown; ``folder`` holds data.json, cost.json and environment.json."""
-    model, train, pictures = recipe["model"], recipe["train"], read_json(folder / "data.json")
+    network, train, pictures = MaskedViT(**recipe["model"]), recipe["train"], read_json(folder / "data.json")
     entries = {"library_name": "transformers", "pipeline_tag": "image-feature-extraction", "tags": ["levelhead", "vit"]}
-    network = MaskedViT(**model)
     about = ["- Pictures: given as they are, without the name of a data set"]
     if data is not None:
         about = [*data_lines(data), f"- {escaped(data.caution)}"]

@@ -32,11 +32,7 @@ from levelhead.types import DataError, listed, quoted, require_columns
 FOLDERS = ("bbq", "BBQ", "BBQ-main")
 METADATA = "additional_metadata.csv"
 TEXTS = ("context", "question", "ans0", "ans1", "ans2")
-KNOWN = {
-    "context_condition": ("ambig", "disambig"),
-    "question_polarity": ("neg", "nonneg"),
-    "label": (0, 1, 2),
-}
+KNOWN = {"context_condition": ("ambig", "disambig"), "question_polarity": ("neg", "nonneg"), "label": (0, 1, 2)}
 FIELDS = ("example_id", "question_index", "category", "answer_info", "additional_metadata", *TEXTS, *KNOWN)
 LABEL_TEMPLATES = 25  # later templates of a category use proper names, which the owners report alone
 
