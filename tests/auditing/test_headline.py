@@ -146,8 +146,8 @@ def test_a_column_of_20_numbers_is_a_column_of_groups() -> None:
 @pytest.mark.parametrize(
     ("tables", "answer"),
     [
-        (FALSE, "leaves out no difference"),
-        (NARROW, "It could: no difference fits"),
+        (FALSE, "excludes “no difference”"),
+        (NARROW, "It could: these rows also fit"),
         (SWAPPED, "The interval of the balanced accuracy leaves out that of guesses"),
         (CHANCE, "It could: the interval of the balanced accuracy holds"),
     ],

@@ -272,7 +272,7 @@ def _notes(comparison: Comparison) -> list[str]:
 def _sure(every: Sequence[Compared]) -> Record:
     """Return whether it could be chance, and what could be missed."""
     differences = [each for one in every for each in one.comparison.differences()]
-    chance = "It could: no difference fits these rows, too. Inconclusive does not mean equal."
+    chance = "It could: these rows also fit “no difference”. Inconclusive does not mean equal."
     if any(each.on_one_seed for each in differences):
         chance = "It could: one seed cannot tell a method from its luck in training. Train three or more."
     if any(each.decided for each in differences):

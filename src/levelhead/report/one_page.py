@@ -56,7 +56,7 @@ KINDS = {
     "indirect audit": Kind(
         "Audit without recorded groups", ("demographic_parity", "equal_opportunity", "false_positive_rate"), pairs=True
     ),
-    "explanation": Kind("Sources of a gap", ("measured", "implied", "rest"), pairs=True),
+    "explanation": Kind("Sources of a gap", ("measured", "implied", "predicted"), pairs=True),
     "rule": Kind("Rule", ("selection_rate", *RATES[:2], "accuracy")),
     "two models": Kind("Two models", RATES),
     "evaluation": Kind("Evaluation", ("recall", "precision", "calibration")),
@@ -237,8 +237,8 @@ class _Found:
                 return "These are bounds under the assumption, not an estimate: any gap between them fits these rows."
             return "This finding is no comparison of two groups. The intervals say how sure each figure is."
         if decided:
-            return f"The {self.level} interval leaves out no difference, so chance alone is an unlikely cause."
-        return "It could: no difference fits these rows, too. Inconclusive does not mean equal."
+            return f"The {self.level} interval excludes “no difference”, so chance alone is an unlikely cause."
+        return "It could: these rows also fit “no difference”. Inconclusive does not mean equal."
 
     def _missed(self) -> str:
         gaps = [row.found for row in self.rows if row.figure.endswith("_detectable") and row.column == self.column]

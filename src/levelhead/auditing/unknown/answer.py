@@ -14,7 +14,8 @@ from levelhead.metrics.worst_case import GapBounds
 from levelhead.report.headline import Lead
 from levelhead.report.record import Finding, as_json
 from levelhead.report.result import Report
-from levelhead.report.text import number
+from levelhead.report.sentences import turned
+from levelhead.report.text import number, percent_ends
 from levelhead.report.wide import Fraction, Pair
 from levelhead.types import Estimate, printable
 
@@ -169,7 +170,8 @@ def _estimated(part: IndirectPart, pairs: Sequence[IndirectGap], column: str) ->
     a, b = map(printable, one.groups)
     ends = "no interval"
     if not math.isnan(figure.low):
-        ends = f"{100 * part.level:g}% interval {points(figure.low)} to {points(figure.high)}"
+        size = turned(figure, 0) if figure.excludes_zero and figure.value < 0 else figure
+        ends = f"{100 * part.level:g}% interval {percent_ends(size, signed=not figure.excludes_zero)}"
     ends += f"{_largest(pairs)}; it holds if {part.assumes}."
     pieces: tuple[str, ...] = (f"The {rate} does not differ measurably between ", a, " and ", b)
     if figure.excludes_zero:
