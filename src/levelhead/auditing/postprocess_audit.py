@@ -155,7 +155,7 @@ class Postprocessed(Report):
         gap, accuracy = changes[metric], changes["accuracy"]
         subject, _, part = METRICS[metric].subject.partition(" (")
         part = part and f"; {part.rstrip(')')}"
-        where = f"On {self.measured_on:,} {'rows that it was fitted on' if self.fitted.all() else 'other rows'}"
+        where = f"On {self.measured_on:,} {'rows that it was fitted on' if self.fitted.all() else 'held-out rows'}"
         cost = (
             f"Accuracy changed from {number(100 * accuracy.old)}% to {number(100 * accuracy.new)}%: "
             f"{_change(accuracy.difference)}."
