@@ -247,15 +247,15 @@ def test_equivalence_is_two_one_sided_tests() -> None:
 
 
 def test_a_table_says_whom_it_compares_with_the_best() -> None:
-    rows = {name: {"accuracy": row(-0.05, 0.04, 0.9)} for name in ("a", "b", "c", "d", "e")}
-    table = JointTable(rows, "a", 0.95, ("b",), ("c",), 0.03, ("d",))
+    rows = {name: {"accuracy": row(-0.05 if name == "d" else 0.05, 0.04, 0.9)} for name in ("a", "b", "c", "d", "e")}
+    table = JointTable(rows, "a", 0.95, ("b",), ("c",), 0.03)
     assert [table.can_be_best(name) for name in rows] == [True, False, False, False, True]
     assert not JointTable({"a": rows["a"]}, "a", 0.95).can_be_best("a")
     assert JointTable({"a": rows["a"], "b": rows["b"]}, "a", 0.95).can_be_best("b")
     assert (table.verdict("b", "accuracy"), JointTable(rows, "a", 0.97).verdict("b", "accuracy")) == (
-        "smaller", "undecided",
+        "larger", "undecided",
     )  # fmt: skip
-    assert table.to_dict()["methods"]["e"]["accuracy"]["verdict"] == "smaller"
+    assert table.to_dict()["methods"]["e"]["accuracy"]["verdict"] == "larger"
     alone = JointRow(table.rows["a"]["accuracy"].estimate, Estimate.undefined("no rows"), (math.nan,), math.inf)
     found = alone.to_dict()
     assert (found["by_seed"], found["degrees_of_freedom"], found["difference"]) == ([None], None, None)

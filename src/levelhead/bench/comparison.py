@@ -227,7 +227,6 @@ class Comparison:
                 tuple(record.get("at_chance", ())),
                 tuple(record.get("few_seeds", ())),
                 record.get("margin", MARGIN),
-                tuple(record.get("less_accurate", ())),
             ),
             positive_rate=record["matched_positive_rate"],
             areas=areas

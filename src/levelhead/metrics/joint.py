@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from numpy.typing import ArrayLike
@@ -97,7 +97,17 @@ class JointTable:
     at_chance: tuple[str, ...] = ()
     few_seeds: tuple[str, ...] = ()
     margin: float = MARGIN
-    less_accurate: tuple[str, ...] = ()
+
+    @property
+    def less_accurate(self) -> tuple[str, ...]:
+        """The methods whose accuracy is measurably below the baseline's; with one seed, the rows alone decide."""
+        changes = {method: row["accuracy"] for method, row in self.rows.items() if method != self.baseline}
+        return tuple(
+            method
+            for method, change in changes.items()
+            if change.difference is not None and change.difference.high < 0
+            if change.p_holm is not None and change.p_holm < 1 - self.level
+        )
 
     def can_be_best(self, method: str) -> bool:
         """Say whether a method is one of those compared with the best value."""
@@ -191,19 +201,10 @@ def joint(
     others = [method for method in arrays if method != baseline]
     rows: dict[str, dict[str, JointRow]] = {method: {} for method in arrays}
     own = {name: {method: analysis.level_of(name, method) for method in arrays} for name in analysis.names}
-    losses = {method: analysis.difference("accuracy", method, baseline, shared_seeds) for method in others}
-    at_chance, few_seeds, less_accurate = _never_best(analysis, own["balanced_accuracy"], losses)
-    contenders = [method for method in arrays if method not in at_chance + few_seeds + less_accurate]
     for name in analysis.names:
         differences = {method: analysis.difference(name, method, baseline, shared_seeds) for method in others}
         p_holm = _adjusted({method: found.p_value for method, found in differences.items()})
         p_within = _adjusted({method: found.p_within(margin) for method, found in differences.items()})
-        sign = 1 if metric_of(name).larger_is_better else -1
-        p_best = dict.fromkeys(arrays, math.nan)
-        if contenders:
-            best = max(contenders, key=lambda method: _ranked(sign * own[name][method].estimate.value))
-            to_best = {one: analysis.difference(name, one, best, shared_seeds) for one in arrays if one != best}
-            p_best = _adjusted({method: found.p_value for method, found in to_best.items()})
         for method, figure in own[name].items():
             against = differences.get(method)
             rows[method][name] = JointRow(
@@ -214,16 +215,24 @@ def joint(
                 None if against is None else against.estimate,
                 None if against is None else against.p_value,
                 p_holm.get(method),
-                p_best.get(method),
-                p_within.get(method),
+                p_within=p_within.get(method),
             )
-    return JointTable(rows, baseline, level, at_chance, few_seeds, margin, less_accurate)
+    table = JointTable(rows, baseline, level, *_at_chance(analysis, own["balanced_accuracy"]), margin)
+    contenders = [method for method in arrays if table.can_be_best(method)]
+    for name in analysis.names:
+        sign = 1 if metric_of(name).larger_is_better else -1
+        p_best = dict.fromkeys(arrays, math.nan)
+        if contenders:
+            best = max(contenders, key=lambda method: _ranked(sign * own[name][method].estimate.value))
+            to_best = {one: analysis.difference(name, one, best, shared_seeds) for one in arrays if one != best}
+            p_best = _adjusted({method: found.p_value for method, found in to_best.items()})
+        for method, row in rows.items():
+            row[name] = replace(row[name], p_best=p_best.get(method))
+    return table
 
 
-def _never_best(
-    analysis: Paired, balanced: Mapping[str, Inference], losses: Mapping[str, Inference]
-) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-    """Return ``at_chance``, ``few_seeds`` and ``less_accurate`` of :class:`JointTable`."""
+def _at_chance(analysis: Paired, balanced: Mapping[str, Inference]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return ``at_chance`` and ``few_seeds`` of :class:`JointTable`."""
     chance = 1 / len(analysis.counts.classes)
     reaching = {
         method: (figure.rows_only.low <= chance < 1, figure.estimate.low <= chance < 1)
@@ -231,14 +240,7 @@ def _never_best(
     }
     at_chance = tuple(method for method, (by_rows, _) in reaching.items() if by_rows)
     few_seeds = tuple(method for method, (by_rows, by_both) in reaching.items() if by_both and not by_rows)
-    lost = _adjusted({method: loss.p_value for method, loss in losses.items()})
-    less_accurate = tuple(
-        method
-        for method, loss in losses.items()
-        # Also with one seed, where the rows alone decide.
-        if loss.estimate.high < 0 and lost[method] < 1 - analysis.level
-    )
-    return at_chance, few_seeds, less_accurate
+    return at_chance, few_seeds
 
 
 def check_margin(margin: float) -> None:
