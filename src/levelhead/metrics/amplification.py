@@ -145,10 +145,10 @@ def amplification_sentence(name: str, found: Amplification) -> str:
     one = found.value
     if not one.defined:
         return f"{where}, bias amplification is undefined: {one.reason}."
-    span = one.reason if math.isnan(one.low) else f"interval {100 * one.low:+.1f} to {100 * one.high:+.1f}"
-    size = f"{100 * one.value:+.1f} points, {span}"
-    if one.low > 0:
-        return f"{where}, predictions exaggerate the differences between groups in the labels by {size}."
-    if one.high < 0:
-        return f"{where}, predictions understate the differences between groups in the labels by {size}."
-    return f"{where}, predictions do not measurably amplify the differences in the labels: {size}."
+    shown, form = (one.size, ".1f") if one.excludes_zero else (one, "+.1f")
+    span = one.reason if math.isnan(one.low) else f"interval {100 * shown.low:{form}} to {100 * shown.high:{form}}"
+    size = f"{100 * shown.value:{form}} points, {span}".replace(" -", " −")
+    if not one.excludes_zero:
+        return f"{where}, predictions do not measurably amplify the differences in the labels: {size}."
+    verb = "exaggerate" if one.value > 0 else "understate"
+    return f"{where}, predictions {verb} the differences between groups in the labels by {size}."
