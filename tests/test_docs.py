@@ -190,6 +190,7 @@ def test_every_method_has_a_page_that_names_all_its_options() -> None:
             assert heading in page, f"{name}.md lacks {heading}"
         missing = [field.name for field in fields(method) if f"`{field.name}`" not in page]
         assert not missing or (name == "dam" and missing == ["debias"]), f"{name}.md does not name {missing}"
+        assert method().uses_groups == method.uses_groups, f"levelhead list does not say what {key} sees"
         if method.uses_groups:
             assert "ORACLE" in page
 

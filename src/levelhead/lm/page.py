@@ -209,7 +209,7 @@ def _of_differences(pairs: Sequence[Record], names: list[str]) -> list[str]:
         told = [f"{_pair_name(one, names)} {_said(one['difference'], signed=True)}" for one in some if _decided(one)]
         said += [f"{len(told)} of {counted(len(some), kind)}"] if some else []
         lines += [f"Namely {_some(told)}."] if told else []
-    return [f"{joined(said)} differ measurably between {between}, adjusted by Holm.", *lines]
+    return [f"{joined(said)} differ{'s' * (len(pairs) == 1)} measurably between {between}, adjusted by Holm.", *lines]
 
 
 def _decided(pair: Record) -> bool:

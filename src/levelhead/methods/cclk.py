@@ -32,7 +32,8 @@ class CCLK(DAM):
     2022, arXiv:2202.05458; the alignment is that of Lu, Wang, Wang, ICLR 2024.
     """
 
-    summary: ClassVar[str] = "DAM whose contrast is among rows alike in another variable; may see groups (ICLR 2022)"
+    summary: ClassVar[str] = "DAM whose contrast is among rows alike in a variable, by default the group (ICLR 2022)"
+    uses_groups: ClassVar[bool] = True  # of the default; an instance says its own
     condition: str = GROUP
     bandwidth: float = 0.1
     ridge: float = 0.01
@@ -45,12 +46,8 @@ class CCLK(DAM):
         if self.debias.alpha == 0 or self.debias.notebook.queue:
             raise ConfigError("method ccl-k weights the alignment of a batch: it needs alpha above 0, and no queue.")
         people = self.condition == PEOPLE
-        given = {
-            "uses_groups": self.condition == GROUP,
-            "uses_people": people,
-            "knowledge": IDENTITIES * people or None,
-        }
-        for flag, value in given.items():
+        said = {"uses_groups": self.condition == GROUP, "uses_people": people, "knowledge": IDENTITIES * people or None}
+        for flag, value in said.items():
             object.__setattr__(self, flag, value)
 
     @property
