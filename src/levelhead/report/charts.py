@@ -89,8 +89,8 @@ def chart(
     told += [f"Open marks are {beside}."] * any(line.get("beside") for line in lines)
     pairs = any(isinstance(one.name, Pair) for one in subjects)
     if pairs:  # differences in points, which are read against each other
-        one_axis = blocks.axis([end for line in lines if "head" not in line for end in _ends(line)] + [0.0], 4)
-        panels = [one | {"axis": one_axis} for one in panels]
+        ends = [0.0, *(end for line in lines if "head" not in line for end in _ends(line))]
+        panels = [one | {"axis": blocks.axis(ends, 4)} for one in panels]
     if each == "group" and not pairs:
         told.append("The number beside a name counts its rows.")
     if len(kept) < len(subjects):

@@ -262,10 +262,9 @@ def audit_leads(
     if constant and (finding["at_most"] or 1) > NARROW:
         return [*leads, *known, *beside]  # "inconclusive" beside it would only confuse
     if pair is None:
-        alone = all(len(part["groups"]) == 1 for part in result["by_attribute"].values())
-        why = "There is only one group" if alone else "No two groups have enough rows to be compared"
-        none = Lead((f"{why}, so no gap was measured.",))
-        return [*leads, *ratios, none, *known, *beside]
+        one = all(len(part["groups"]) == 1 for part in result["by_attribute"].values())
+        why = "There is only one group" if one else "No two groups have enough rows to be compared"
+        return [*leads, *ratios, Lead((f"{why}, so no gap was measured.",)), *known, *beside]
     plain = _pair_lead(pair, words, at_most=finding["at_most"], comparisons=finding["comparisons"])
     gap = [*beside, plain] if model else [plain, *beside]  # gaps of a model at chance say little
     others: dict[str, Record] = {}
