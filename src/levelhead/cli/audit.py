@@ -95,8 +95,8 @@ def audit_command(
     table, inputs = opened(paths, [against, join], json_file, html_file, lambda: refuse({"data": paths} | asked))
     found = audit_table(table, **asked)
     finish(
-        found, json_file, html_file, source="" if table is None else table.name, above=above, fail_if=conditions, inputs=inputs,
-        step=STEP if found.kind == "audit" else "",
+        found, json_file, html_file, source="" if table is None else table.name, above=above, fail_if=conditions,
+        inputs=inputs, step=STEP if found.kind == "audit" else "",
     )  # fmt: skip
 
 
