@@ -101,11 +101,10 @@ class JointTable:
     @property
     def less_accurate(self) -> tuple[str, ...]:
         """The methods whose accuracy is measurably below the baseline's; with one seed, the rows alone decide."""
-        changes = {method: row["accuracy"] for method, row in self.rows.items() if method != self.baseline}
         return tuple(
             method
-            for method, change in changes.items()
-            if change.difference is not None and change.difference.high < 0
+            for method, row in self.rows.items()
+            if (change := row["accuracy"]).difference is not None and change.difference.high < 0
             if change.p_holm is not None and change.p_holm < 1 - self.level
         )
 
