@@ -207,6 +207,15 @@ def test_an_unexpected_error_leaves_its_traceback_beside_the_run(
     assert "To try these again: levelhead compare --recipe base.yaml" in printed
 
 
+@pytest.mark.parametrize(("workers", "said", "threads"), [(1, None, 0), (2, None, 4), (16, None, 1), (2, "3", 0)])
+def test_runs_side_by_side_share_the_processors(monkeypatch, workers, said, threads) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if said:
+        monkeypatch.setenv("OMP_NUM_THREADS", said)
+    assert LocalProcesses(1, workers).threads == threads
+
+
 def test_a_mistake_is_one_line_of_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_grid(tmp_path, rows={"too fast": {"train.learning_rate": 1e30}}, seeds=[0])
     (cell,) = cells_of(tmp_path / "grid.yaml")

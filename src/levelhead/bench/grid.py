@@ -456,7 +456,7 @@ def run_grid(
     failures = []
     for refits in (False, True):  # what is refitted must be trained before
         now = [cell for cell in missing if (cell.refitted is not None) is refits]
-        start = launch or LocalProcesses(len(now))
+        start = launch or LocalProcesses(len(now), workers)
 
         def timed(cell: Cell, start: Launcher = start) -> tuple[Failure | None, float]:
             began = time.monotonic()
@@ -488,10 +488,13 @@ def order_of(cell: Cell) -> dict[str, Any]:
 class LocalProcesses:
     """Launches each of ``cells`` in a process of its own on this machine.
 
-    While one works, the next already starts: importing takes seconds, as long as many a refit.
+    While one works, the next already starts: importing takes seconds, as long as many a refit. ``workers`` that go side
+    by side share the processors, unless the recipe or ``OMP_NUM_THREADS`` says how many threads a run has.
     """
 
-    def __init__(self, cells: int = 1) -> None:
+    def __init__(self, cells: int = 1, workers: int = 1) -> None:
+        alone = workers == 1 or "OMP_NUM_THREADS" in os.environ
+        self.threads = 0 if alone else max(1, (os.cpu_count() or 1) // workers)
         self._left, self._lock = cells, threading.Lock()
         self._running: set[subprocess.Popen[str]] = set()
         self._next: dict[tuple[str | None, int], subprocess.Popen[str]] = {}
@@ -504,7 +507,7 @@ class LocalProcesses:
     def run(self, order: dict[str, Any], folder: Path) -> str | None:
         """Do what :func:`order_of` says in a process of its own; return the last line of its failure, if it failed."""
         place = order["started_in"] if Path(order["started_in"]).is_dir() else None
-        kind = place, int(order["experiment"]["train"]["threads"] or 0)
+        kind = place, int(order["experiment"]["train"]["threads"] or self.threads)
         with self._lock:
             process = self._next.pop(kind, None)
             if process is not None and process.poll() is not None:  # killed meanwhile
@@ -539,11 +542,11 @@ class LocalProcesses:
 
 def _started(folder: str | None, threads: int) -> subprocess.Popen[str]:
     """Start a process that waits for its order on standard input; 0 threads: as many as torch takes."""
-    environment = os.environ | ({"OMP_NUM_THREADS": str(threads)} if threads else {})
     return subprocess.Popen(
         [sys.executable, "-m", "levelhead.bench.grid"],
         cwd=folder,
-        env=environment | {"PYTHONSAFEPATH": "1"},  # no module is taken from the current folder
+        # No module is taken from the current folder.
+        env=os.environ | ({"OMP_NUM_THREADS": str(threads)} if threads else {}) | {"PYTHONSAFEPATH": "1"},
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

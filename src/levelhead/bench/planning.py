@@ -126,13 +126,7 @@ def from_pilot(runs: RunSet, baseline: str, method: str, metric: str = "equalize
     return Noise(row, max(0.0, row - common), between.beyond_rows * seeds, len(frame), basis)
 
 
-def show_plan(
-    cells: Sequence[Cell],
-    *,
-    workers: int,
-    console: Console,
-    min_count: int = MIN_COUNT,
-) -> None:
+def show_plan(cells: Sequence[Cell], *, workers: int, console: Console, min_count: int = MIN_COUNT) -> None:
     """Print how long the runs that are missing will take, and how small a difference they will show.
 
     Times a few steps of each variant that has no finished run. Opens the groups of the rows to be answered, which no

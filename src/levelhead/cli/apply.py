@@ -14,10 +14,7 @@ from levelhead.storage import check_outputs
 
 def apply_command(
     rule: Annotated[Path, typer.Argument(help="Rule that `levelhead postprocess --rule` wrote.", show_default=False)],
-    rows: Annotated[
-        Path,
-        typer.Argument(metavar="FILE", help=f"Rows to decide: {TABLES}.", show_default=False),
-    ],
+    rows: Annotated[Path, typer.Argument(metavar="FILE", help=f"Rows to decide: {TABLES}.", show_default=False)],
     out: Annotated[
         Path | None,
         typer.Option(help="Write the decisions here: all columns of FILE, and the class before and after."),

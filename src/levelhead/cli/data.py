@@ -107,11 +107,7 @@ def init_command(
 
 
 @data_app.command("check")
-def check_command(
-    recipe: Recipe,
-    data_root: DataRoot = None,
-    settings: Settings = None,
-) -> None:
+def check_command(recipe: Recipe, data_root: DataRoot = None, settings: Settings = None) -> None:
     """Show a recipe's splits, classes, a few masked examples, and what training opens. Trains nothing.
 
     Example: levelhead data check reviews.yaml

@@ -42,10 +42,7 @@ def explain_command(
     label: LabelColumn = None,
     score: ScoreColumn = None,
     prediction: Annotated[str | None, typer.Option(hidden=True, callback=_refuse_prediction)] = None,
-    group: Annotated[
-        list[str] | None,
-        typer.Option(help="Column with the group; repeatable."),
-    ] = None,
+    group: Annotated[list[str] | None, typer.Option(help="Column with the group; repeatable.")] = None,
     positive: ScoredClass = None,
     threshold: Threshold = None,
     scale: ScoreScale = "auto",
