@@ -90,7 +90,7 @@ def conditioned(codes: Tensor, labels: Tensor, bandwidth: float, ridge: float) -
 
     Examples:
         >>> import torch
-        >>> conditioned(torch.tensor([0, 0, 1]), torch.tensor([0, 1, 1]), 0.1, 0.01)[0]
+        >>> conditioned(torch.tensor([0, 0, 1]), torch.tensor([0, 1, 1]), 0.1, 0.01)[0].round(decimals=6)
         tensor([1., 2., 0.], dtype=torch.float64)
     """
     kernel = torch.where(codes[:, None] == codes, 1.0, torch.exp(torch.tensor(-2 / bandwidth))).double()
