@@ -331,7 +331,7 @@ def test_an_undefined_figure_says_why() -> None:
     assert "no rows of it" in seen.all("main")[0].text
     result = audit([0, 1] * 10, [0, 1] * 10, sensitive_features={"g": ["only"] * 20}, replicates=100).to_dict()
     page = one_page(result)
-    assert page["finding"].startswith("No two groups have enough rows to be compared")
+    assert page["finding"].startswith("There is only one group")
     text = read(render(page)).all("main")[0].text
     assert "undefined" in text
     assert "NaN" not in text

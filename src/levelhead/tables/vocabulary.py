@@ -263,7 +263,7 @@ def alike(title: str, what: str, values: Iterable[Hashable]) -> list[str]:
 _QUOTED = r'"(?:[^"]|"")*"'
 _IN_QUOTES = re.compile(_QUOTED)
 _PAIRS = (
-    re.compile(rf"({_QUOTED}|[^,]+?)=({_QUOTED})(?:,|$)"),
+    re.compile(rf'({_QUOTED}|[^",][^,]*?)=({_QUOTED})(?:,|$)'),
     re.compile(rf"({_QUOTED}|[^,]+)=([^,=]*)(?:,|$)"),  # of several =, the last one divides
 )
 
