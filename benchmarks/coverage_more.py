@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import product
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -293,9 +294,12 @@ def _clustered(
         pairs = clustered.rate("true_positive_rate", 1).of(0, np.arange(len(people)))
         apart = pairs.differences(first, second, level=0.95, comparisons=len(first))
         gaps = weighted_estimates(clustered, positive=1, level=0.95, min_count=1)
-        columns, whole = {"group": clustered}, clustered.pooled().counts
         counted = {"group": clustered.counts}
-        found = find(counted, whole, gaps["balanced_accuracy"], ALL_RATES, positive=1, weighted=columns)
+        frame: Any = SimpleNamespace(  # what findings read of it
+            options=ALL_RATES, names={"group": "group"}, weighted={"group": clustered}, references={}, positive=1,
+            counts=counted,
+        )  # fmt: skip
+        found = find(frame, counted, gaps["balanced_accuracy"])
         pair = found["finding"]["pair"]
         wrong = pair is None or bool(pair["difference"]["low"] <= 0 <= pair["difference"]["high"])
         size = np.abs(far).max()
@@ -375,7 +379,8 @@ def _within(levels: int, rows: int, gap: float, spread: float = 0.0) -> tuple[tu
         flat, weight, square = (one.reshape(-1, 2, 2) for one in (table, weight, square))
         cells = WeightedCounts(Counts(flat, tuple(product(names, ("f", "m"))), ("0", "1")), weight, square)
         counts = LevelCounts("sex", cells, names, ("f", "m"))
-        found = controlled(stratified(counts, 1, 5), "level", level=0.95, reference={"sex": "f"})
+        frame: Any = SimpleNamespace(options=ALL_RATES, references={"sex": "f"}, outcome=None)  # what strata read
+        found = controlled(stratified(counts, 1, 5), "level", frame, None)
         pair = next((one for one in found["pairs"] if one["rate"] == "true_positive_rate"), None)
         # Selection rate and true positive rate are the same here, so that two comparisons are allowed for: too many.
         own = stratified(counts, 1, 5)[1].apart(np.array([1]), np.array([0]), level=0.95, comparisons=1)
@@ -469,10 +474,8 @@ def _own(
 
     def once(rng: np.random.Generator) -> list[bool | None]:
         label, other = draw(rng, len(codes))
-        found = own_metrics(
-            {"m": metric}, label, other, codes, ["a", "b"], compared=[True, True], replicates=500,
-            seed=int(rng.integers(2**31)),
-        )["m"]  # fmt: skip
+        options = AuditOptions(metrics={"m": metric}, replicates=500, seed=int(rng.integers(2**31)))
+        found = own_metrics(options, label, other, codes, ["a", "b"])["m"]
         held: list[bool | None] = [
             bool(one.low <= truth <= one.high) if one.defined else None for one in found.groups.values()
         ]

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from levelhead.types import LONGEST_MESSAGE, LevelheadError
+from levelhead.types import LONGEST_MESSAGE, LevelheadError, visible
 
 SECONDS = 10
 """Of the processor, that a case may take."""
@@ -32,7 +32,7 @@ def attempt(case: str, action: Callable[[], Any]) -> tuple[Any, str]:
     except LevelheadError as error:
         said = str(error)
         assert 0 < len(said) <= LONGEST_MESSAGE, (case, said)
-        assert all(character.isprintable() or character in "\u200c\u200d" for character in said), (case, said)
+        assert visible(said) == said, (case, said)
         assert "Traceback" not in said, (case, said)
         assert " object at 0x" not in said, (case, said)
     except Exception as error:

@@ -286,7 +286,7 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
     "alignment": (lh.alignment, lambda: {"model": trained(), "labels": torch.tensor([0, 1])}),
     "calibrate": (lh.calibrate, lambda: {"model": attached(), "loader": [{"pixel_values": PICTURES}]}),
     "from_pretrained": (lh.from_pretrained, lambda: {"path": "nowhere"}),
-    "model_card": (lh.model_card, lambda: {"model": attached(), "classes": ["no", "yes"]}),
+    "model_card": (lh.model_card, lambda: {"model": attached()}),
     "compare_models": (
         lh.compare_models,
         lambda: {"plain": tiny(), "debiased": attached(), "dataset": rows_of(), "groups": {"g": list("ababab")}},
