@@ -8,6 +8,7 @@ one's own.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any, ClassVar
 
 from levelhead.data.base import Card, Inputs, Split, dataset_folder
 from levelhead.data.cache import picture_inputs
-from levelhead.data.images import check_image_size, read_picture
+from levelhead.data.images import check_image_size, is_below, read_picture
 from levelhead.data.own_table import OwnTable
 from levelhead.data.table_set import Roles, Rows, Table
 from levelhead.data.targets import ordered
@@ -232,6 +233,7 @@ class Hub(OwnTable):
 
     def _pictures(self, table: HubTable, rows: Sequence[int]) -> _Pictures:
         import datasets
+        import huggingface_hub.constants
 
         require_columns(table.header(), [self.image_column], table.name)
         column = table.rows.select_columns([self.image_column])
@@ -240,7 +242,14 @@ class Hub(OwnTable):
             raise DataError(f"{table.name}: column {self.image_column!r} holds {feature}, not pictures.")
         # Undecoded: the bytes go through levelhead's own decoder, whose errors name the row.
         column = column.cast_column(self.image_column, datasets.Image(decode=False))
-        return _Pictures(column, self.image_column, rows, table.name)
+        homes = [
+            datasets.config.HF_CACHE_HOME,
+            datasets.config.HF_DATASETS_CACHE,
+            huggingface_hub.constants.HF_HUB_CACHE,
+        ]
+        with contextlib.suppress(DataError):
+            homes.append(dataset_folder(None if Path(self.path).is_absolute() else self.root, self.path))
+        return _Pictures(column, self.image_column, rows, table.name, [Path(home).resolve() for home in homes])
 
     def open_splits(self) -> Mapping[str, Any]:
         """Return all splits of the set by name, each a ``datasets.Dataset``; no column is opened."""
@@ -285,11 +294,12 @@ def is_saved(folder: Path) -> bool:
 class _Pictures:
     """The encoded bytes of a split's pictures, read one by one from the library's table or from the file it names."""
 
-    def __init__(self, table: Any, column: str, rows: Sequence[int], name: str) -> None:
+    def __init__(self, table: Any, column: str, rows: Sequence[int], name: str, homes: Sequence[Path]) -> None:
         self.table = table
         self.column = column
         self.rows = rows
         self.name = name
+        self.homes = homes  # the set's folder and the library's own: what a table names elsewhere is not opened
 
     def where(self, position: int) -> str:
         return f"{self.name}: the picture in row {self.rows[position]}"
@@ -301,4 +311,7 @@ class _Pictures:
         picture = self.table[int(self.rows[position])][self.column]
         if not picture or picture["bytes"] is not None or not picture["path"]:
             return picture["bytes"] if picture else None
-        return read_picture(Path(picture["path"]), self.where(position))
+        path = Path(picture["path"])
+        if not any(is_below(path, home) for home in self.homes):
+            raise DataError(f"{self.where(position)} is named by a path that leads out of the set. Put it there.")
+        return read_picture(path, self.where(position))

@@ -212,7 +212,7 @@ def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
             if not line.strip():
                 continue
             try:
-                row = json.loads(line)
+                row = json.loads(line, object_pairs_hook=_object)
             except (ValueError, RecursionError) as error:
                 raise DataError(f"{path}, line {number}, is no JSON object: {error}.") from None
             if not isinstance(row, dict):
@@ -233,6 +233,13 @@ def _json_columns(path: Path, columns: Sequence[str], count: int | None) -> dict
             values.append(as_text(row.get(name)))
     require_columns(list(names), columns, str(path))
     return {name: values[:count] for name, values in found.items()}
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    names = [name for name, _ in pairs]
+    if len(set(names)) < len(names):
+        raise ValueError(f"a name stands there twice, among {', '.join(names)[:200]}")
+    return dict(pairs)
 
 
 def as_text(value: Any) -> str:
