@@ -120,8 +120,8 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> set[str]:
         found.add(column)
         return field(column)
 
-    def fields(line: str) -> Fields:
-        row = Fields(json.loads(line))
+    def fields(line: str, **options: Any) -> Fields:
+        row = Fields(json.loads(line, **options))
         row.opened = found
         return row
 
