@@ -25,6 +25,7 @@ from transformers import (
 from levelhead.attention import attach, from_pretrained
 from levelhead.lm.klaad_training import KlaadModel, load_language_model
 from levelhead.lm.model import LanguageModel
+from levelhead.loading import _hub_answers, load_config, load_tokenizer_of
 from levelhead.models.networks import load_backbone, load_image_processor, load_model, load_tokenizer
 from levelhead.types import ConfigError, LevelheadError
 from tiny import bert_config, tiny_appended, tiny_vit
@@ -263,6 +264,21 @@ def test_the_hub_data_set_never_runs_code(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "faces" / "faces.py").write_text(EVIL)
     with pytest.raises(LevelheadError, match="cannot be loaded"):
         Hub(root=tmp_path, path="faces", sensitive="group").check()
+
+
+def test_nobody_waits_for_a_hub_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("datasets")
+    from levelhead.data import Hub
+
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr("time.sleep", lambda seconds: pytest.fail("the library tries again"))
+    _hub_answers.cache_clear()
+    for ask in (lambda: load_config("--model", "owner/name"), lambda: load_tokenizer_of("--model", "owner/name")):
+        with pytest.raises(ConfigError, match="A folder works"):
+            ask()
+    with pytest.raises(LevelheadError, match="A folder works"):
+        Hub(path="owner/name", sensitive="group").check()
+    _hub_answers.cache_clear()
 
 
 def test_a_pickle_is_refused_without_a_page_of_torch(tmp_path: Path) -> None:

@@ -12,14 +12,13 @@ import logging
 import math
 import pickle
 import re
-import socket
 import threading
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import getproxies
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -59,8 +58,6 @@ def load_config(option: str, place: str, *, revision: str | None = None, **optio
     from transformers import AutoConfig, PreTrainedConfig
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-    if not Path(place).is_dir() and not _hub_answers():
-        options["local_files_only"] = True  # else the libraries try for half a minute, several times
     with explained(option, place, revision, "configuration"), _quiet():
         content, _ = PreTrainedConfig.get_config_dict(place, revision=revision, **options)
         if not isinstance(content, dict):
@@ -404,7 +401,8 @@ def explained(option: str, name: str, revision: str | None, what: str) -> Iterat
     """
     refuse_strange_files(Path(name))
     try:
-        yield
+        with nullcontext() if Path(name).is_dir() else hub_or_cache():
+            yield
     except LevelheadError:
         raise
     except Exception as error:  # what a file with anything in it makes other libraries raise is not for us to list
@@ -420,17 +418,31 @@ def explained(option: str, name: str, revision: str | None, what: str) -> Iterat
         raise ConfigError(f"{option} {place} gives no {what}: {reason}. {advice}") from error
 
 
-def _hub_answers() -> bool:
-    """Whether a connection to the Hub opens within three seconds; what a proxy does is not known."""
-    from huggingface_hub.constants import ENDPOINT
+@contextmanager
+def hub_or_cache() -> Iterator[None]:
+    """Let Hugging Face's libraries look into their cache alone where the Hub does not answer.
 
-    hub = urlsplit(ENDPOINT)
+    Else they try for half a minute, for each file.
+    """
+    from huggingface_hub import constants
+
+    before = constants.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = before or not _hub_answers(int(time.monotonic() // 60))
     try:
-        if not getproxies():
-            socket.create_connection((hub.hostname, hub.port or 443), timeout=3).close()
-    except OSError:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
+
+
+@lru_cache(1)
+def _hub_answers(minute: int) -> bool:
+    """Whether the Hub answers within three seconds, by way of a proxy if there is one; asked once a ``minute``."""
+    from huggingface_hub import constants, get_session
+
+    try:
+        return bool(get_session().head(constants.ENDPOINT, timeout=3).status_code < 500)
+    except Exception:  # what the HTTP library raises differs by its version
         return False
-    return True
 
 
 def _first_words(error: Exception) -> str:

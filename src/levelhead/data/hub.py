@@ -270,19 +270,23 @@ class Hub(OwnTable):
             except DataError:  # no folder of ours: a hub id
                 if path.startswith("."):
                     raise
-        saved = is_saved(Path(path))
+        saved, of_hub = is_saved(Path(path)), not Path(path).is_dir()
         if saved:
             refuse_strange_files(Path(path))
         try:
             if saved:
                 found = datasets.load_from_disk(path).with_format(None)  # a format hides columns
                 return {"train": found} if isinstance(found, datasets.Dataset) else found
-            # Said aloud, because an environment variable would otherwise decide it in some versions.
-            return datasets.load_dataset(path, self.config_name, revision=self.revision, trust_remote_code=False)
+            from levelhead.loading import hub_or_cache  # here, as it imports torch
+
+            with hub_or_cache() if of_hub else contextlib.nullcontext():
+                # Said aloud, because an environment variable would otherwise decide it in some versions.
+                return datasets.load_dataset(path, self.config_name, revision=self.revision, trust_remote_code=False)
         except Exception as error:  # the library raises a dozen kinds, with its own clear first line
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise DataError(
                 f"The set {self.path} cannot be loaded ({reason}). Check data.path, data.config_name and data.revision."
+                + " A folder works, too." * of_hub
             ) from error
 
 

@@ -135,7 +135,8 @@ def comparison_sentences(differences: Sequence[Difference], baseline: str) -> li
     if alone := [one for one in able if one.on_one_seed]:
         first = f"{quoted_name(alone[0].label)} " * several + _measured(alone[0])
         others = f"; {len(alone)} of {count} differ" * several
-        return [_on_one_seed(alone[0], baseline), f"Over these rows alone: {first}{others}.", *counts]
+        deck = f"Over these rows alone: {first}{others}. One seed cannot decide."
+        return [_on_one_seed(alone[0], baseline), deck, *counts]
     if found := [one for one in able if one.uncorrected and not one.within]:
         return [*_not_established(found, what, count), *counts]
     if several:
