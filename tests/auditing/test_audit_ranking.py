@@ -52,7 +52,7 @@ def test_small_absent_and_lonely_groups_are_said() -> None:
     alone = audited(score, ["one"] * 300, 50)
     assert alone.by_attribute["g"].groups["one"].representation.reason == "too few rows to be compared"
     assert "there is nothing to compare" in alone.warnings[0]
-    assert "No two groups" in str(alone)
+    assert "There is only one group" in str(alone)
     found = groups_of(np.arange(100.0), np.repeat(["low", "high"], 50), 20, reference="low")
     assert found["high"].selection_ratio.reason == "no row of the reference group is in the top"
     assert found["low"].representation.value == 0 < found["low"].representation.high

@@ -249,6 +249,7 @@ def test_decisions_at_the_threshold_are_audited_as_predictions_would_be() -> Non
     found = result.scores
     assert found is not None
     assert found.thresholds == tuple(given["threshold"])
+    assert any("at threshold 0.6, the larger part" in one for one in result.sentences()[:3])
     for name in ("demographic_parity", "equalized_odds"):
         assert found.by_attribute["sex"].at[0.6][name] == later.metrics[name]
     names = {name for *_, name, _ in found.figures() if name.startswith("demographic_parity@0.3")}

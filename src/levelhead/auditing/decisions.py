@@ -35,7 +35,7 @@ from levelhead.metrics.weighted import WeightedCounts
 from levelhead.report.headline import Lead
 from levelhead.report.record import Finding
 from levelhead.report.result import Report
-from levelhead.report.sentences import gap_words, named_group
+from levelhead.report.sentences import gap_words, named_group, nothing_compared
 from levelhead.report.text import counted, number, percent, short
 from levelhead.report.wide import Fraction, Pair
 from levelhead.tables.columns import positive_index
@@ -122,12 +122,14 @@ class DecisionAudit(Report):
     def _apart(self) -> list[Lead]:
         """Return one sentence for each group that differs from its reference or is below four fifths.
 
-        Groups that differ measurably come first, then the lowest ratio. Where no group does, a last sentence says so.
+        Groups that differ measurably come first, then the lowest ratio. Where none of several does, a last sentence
+        says so.
         """
         every = sorted(self._beside(), key=lambda one: (not one[0].decided, *lowest(one[1])))
         shown = [lead for lead, ratio in every if lead.decided or ratio.value < FOUR_FIFTHS]
         if every:
-            return shown or [every[0][0], Lead(("No group’s selection rate differs measurably from its reference.",))]
+            none = Lead(("No group’s selection rate differs measurably from its reference.",))
+            return shown or [every[0][0], none][: len(every)]
         small = [
             Lead(
                 (
@@ -138,7 +140,7 @@ class DecisionAudit(Report):
             for name, column in by_names(self.by_attribute).items()
             if (to := column.reference) is not None and column.reference_is_given and not column.groups[to].included
         ]
-        return small or [Lead(("No two groups have enough rows to be compared.",))]
+        return small or [nothing_compared(one.groups for one in self.by_attribute.values())]
 
     def _beside(self) -> Iterator[tuple[Lead, Estimate]]:
         """Yield a sentence on each group's difference to its reference and its ratio, with the ratio."""

@@ -38,7 +38,7 @@ class GroupFigures:
     ``included``: whether it has enough rows to be in any gap. ``left_out`` names the gaps that count it out, because
     its rate is based on too few rows, each with the class in brackets where several are compared.
     The rates are ``accuracy`` and, for each class that is set against the rest, ``selection_rate``,
-    ``true_positive_rate`` and ``false_positive_rate`` (with several classes followed by ``[class]``).
+    ``true_positive_rate`` and ``false_positive_rate``; with several classes followed by ``[class]``, and ``base_rate``.
     ``worth`` and ``worth_by_label`` say the effective sample size of weighted rows; None without weights.
     """
 
@@ -370,6 +370,7 @@ def _group_figures(
     for name in group_metrics.RATES:
         rate = every.rate(name, positive)
         found[name] = [weighted_proportion(rate, (k, i), level) for k in range(len(chosen))]
+    base = every.weight[i].sum(-1) / max(1e-300, every.weight[i].sum())
     worth: dict[str, Any] = {}
     if uneven:
         by_label = dict(zip(rows, every.cell_worth[i].tolist(), strict=True))
@@ -379,6 +380,8 @@ def _group_figures(
         for name, figures in found.items():
             lacking = Estimate.undefined(f"no {_LACKING[name]} {in_quotes(str(counts.classes[k]))}")
             rates[name + ending] = figures[position] if figures[position].defined else lacking
+        if ending:
+            rates[f"base_rate{ending}"] = Estimate.without_interval(float(base[k]), sum(rows.values()))
     return GroupFigures(sum(rows.values()), rows, rates, left_out is not None, left_out or (), **worth)
 
 

@@ -171,11 +171,9 @@ def left_out(
         elif group not in compared:
             said.append(few_sentence(name, group, int(rows), options.min_count))
     if len(compared) < 2:
+        few = f"fewer than two groups have {options.min_count} rows" if len(groups) > 1 else "there is only one group"
         large = listed(in_quotes(group_name(group)) for group in compared) or "none"
-        said.append(
-            f"{printable(name)}: fewer than two groups have {options.min_count} rows ({large}); there is nothing to "
-            "compare."
-        )
+        said.append(f"{printable(name)}: {few} ({large}); there is nothing to compare.")
     elif reference is not None and reference not in compared:
         said.append(
             f"{printable(name)}: the reference group {in_quotes(group_name(reference))} is too small to compare with."

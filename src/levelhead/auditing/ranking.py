@@ -25,7 +25,7 @@ from levelhead.metrics.top import Places, TopLaw, exposure_ends, ratio_ends
 from levelhead.report.headline import Lead
 from levelhead.report.record import Finding
 from levelhead.report.result import Report
-from levelhead.report.sentences import named_group
+from levelhead.report.sentences import named_group, nothing_compared
 from levelhead.report.text import counted, number, percent
 from levelhead.report.wide import Fraction
 from levelhead.tables.source import Source
@@ -272,7 +272,7 @@ def ranking_leads(result: RankingAudit) -> list[Lead]:
             if each or value < 1 or (value == 1 and not leads):
                 leads.append(_lead(name, group_name(group), one, result))
     if not leads:
-        return [Lead(("No two groups have enough rows to be compared.",))]
+        return [nothing_compared(one.groups for one in result.by_attribute.values())]
     leads.sort(key=lambda one: (not one.outside, -abs(math.log(max(one.difference.value, 1e-9)))))
     none = f"No group’s share of the top {result.top:,} differs measurably from its share of all rows."
     return [one for one in leads if one.outside] or [leads[0], Lead((none,))]

@@ -31,16 +31,13 @@ from levelhead.report import wide
 from levelhead.report.headline import Lead
 from levelhead.report.record import Finding
 from levelhead.report.result import Report
-from levelhead.report.sentences import named_group
+from levelhead.report.sentences import named_group, nothing_compared
 from levelhead.report.text import digits, number
 from levelhead.tables.source import Source
 from levelhead.types import Estimate, in_quotes, printable
 
 ENOUGH_FOR_TAILS, LONG_TAIL = 60, 1.5
 """Rows needed for a mean absolute error with a long tail, and the skewness of such a tail."""
-
-
-NOTHING_COMPARED = "No two groups have errors that can be compared; the warnings say why."
 
 
 @dataclass(frozen=True)
@@ -221,7 +218,7 @@ def _first(pairs: Sequence[Pair]) -> list[Pair]:
 
 def regression_leads(found: RegressionAudit) -> list[Lead]:
     """Say which groups' errors differ most, in mean and in size, or that these rows cannot tell."""
-    leads = [_pair_lead(found, one) for one in _first(found.pairs)] or [Lead((NOTHING_COMPARED,))]
+    leads = [_pair_lead(found, one) for one in _first(found.pairs)] or [nothing_compared(found.by_attribute.values())]
     overall = found.overall
     explained = (
         "" if not found.explained >= 0 else f" Predictions explain {number(100 * found.explained)}% of the variance."

@@ -34,7 +34,7 @@ from levelhead.metrics.weighted import relied, weighted_estimates
 from levelhead.report import wide
 from levelhead.report.record import Finding, as_json
 from levelhead.report.sentences import gap_words, named_group
-from levelhead.report.text import Record, percent
+from levelhead.report.text import Record, percent, percent_ends
 from levelhead.report.wide import Fraction
 from levelhead.types import Estimate, printable
 
@@ -177,15 +177,22 @@ class ScoreAudit(Answer):
 
 
 def score_sentences(name: str, part: AttributeScores) -> list[str]:
-    """Say what the scores show between groups, the largest difference first."""
+    """Say what the scores show between groups: gaps at further thresholds, then the largest difference first."""
+    gaps = {threshold: found["equalized_odds_worst"] for threshold, found in list(part.at.items())[1:]}
+    more = [
+        f"By {printable(name)}, at threshold {exact(threshold)}, the larger part of the equalized-odds gap is "
+        f"{percent(gap)} points, interval {percent_ends(gap)}."
+        for threshold, gap in gaps.items()
+        if gap.defined
+    ]
     if not part.pairs:
         small = "the reference group has too few positives or negatives"  # the largest gap is then of other groups
-        return [f"By {printable(name)}, AUCs cannot be compared: {part.area_gap.reason or small}."]
+        return [*more, f"By {printable(name)}, AUCs cannot be compared: {part.area_gap.reason or small}."]
     pair = part.pairs[0]  # a decided one, if there is one
     first, second = (named_group(name, group) for group in pair.groups)
     areas = {group_name(key): percent(group.area) for key, group in part.groups.items()}
     one, other = (areas[group] for group in pair.groups)
-    sentences = [f"The score's AUC is {one}% for {first} and {other}% for {second}: {gap_words(pair.area)}."]
+    sentences = [*more, f"The score's AUC is {one}% for {first} and {other}% for {second}: {gap_words(pair.area)}."]
     crossed = pair.crossed_difference
     if crossed.excludes_zero:
         ahead, behind = (first, second) if crossed.value > 0 else (second, first)
@@ -214,6 +221,12 @@ class Scores(Part):
     name = "scores"
     needs = ("score",)
     keeps = ("label", "score", "prediction", "cluster", "groups")
+
+    @classmethod
+    def brief(cls, result: Record) -> list[str]:
+        """Return the gaps at further thresholds by each column, and its largest difference of areas."""
+        found = result.get(cls.name) or {"by_attribute": {}}
+        return [one for own in found["by_attribute"].values() for one in own["sentences"][: len(found["thresholds"])]]
 
     def find(self, frame: Frame) -> ScoreAudit:
         """Return the figures; what cannot be computed is NaN with a reason."""

@@ -128,8 +128,8 @@ def check(result: Report, conditions: Iterable[Condition]) -> Gate:
     """Ask each condition of each figure of its name.
 
     Raises:
-        ConfigError: for a name that no figure of the result has; the text lists those that there are. Or for a limit in
-            points on a fraction, which would never be reached.
+        ConfigError: for a name that no figure of the result has; the text names those like it. Or for a limit in points
+            on a fraction, which would never be reached.
     """
     every = [*result.figures()]
     checks = []
@@ -178,6 +178,7 @@ def _unknown(condition: Condition, names: Iterable[str], over_time: Any) -> str:
         return f"{quoted(condition.text)} {said}"
     if condition.name.endswith("_slope") and over_time is not None and not any(isinstance(n, GapSlope) for n in there):
         return f"{quoted(condition.text)}: {over_time.sentences()[0]}"
-    near = difflib.get_close_matches(condition.name.rpartition(":")[2].strip(), there, 1)
-    hint = f" Did you mean {quoted(near[0])}?" if near else ""
-    return f"No figure is called {quoted(condition.name)}.{hint} Figures there: {listed(there)}."
+    kinds = {name.partition("[")[0]: name for name in reversed(there)}  # the first of several periods or classes
+    near = difflib.get_close_matches(condition.name.rpartition(":")[2].strip(), kinds.values(), 3)
+    shown = f"Did you mean {listed(map(quoted, near))}?" if near else f"There are {listed(reversed(kinds.values()))}."
+    return f"No figure is called {quoted(condition.name)}. {shown}"

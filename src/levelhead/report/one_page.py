@@ -258,10 +258,11 @@ class _Found:
         several = len({one.column for one in subjects}) > 1
         references = [at for at, one in enumerate(subjects) if one.name == self._reference(one.column)]
         before = ["Rows"] * (self.each == "group" and not self.pairs)
-        before += ["Base rate"] * bool(before and any(BASE_RATE in one.found for one in subjects))
+        base = BASE_RATE + "".join((figures or [""])[0].partition("[")[1:])  # of the class that figures are of
+        before += [self.title(base)] * bool(before and any(base in one.found for one in subjects))
         rows = []
         for at, one in enumerate(subjects):
-            cells = [blocks.cell(f"{one.rows:,}"), _share(one.found.get(BASE_RATE))][: len(before)]
+            cells = [blocks.cell(f"{one.rows:,}"), _share(one.found.get(base))][: len(before)]
             for name in figures:
                 is_one = at in references and name in RATIOS and name not in one.found
                 cells.append(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -263,9 +263,8 @@ def audit_leads(
     if constant and (finding["at_most"] or 1) > NARROW:
         return [*leads, *known, *beside]  # "inconclusive" beside it would only confuse
     if pair is None:
-        one = all(len(part["groups"]) == 1 for part in result["by_attribute"].values())
-        why = "There is only one group" if one else "No two groups have enough rows to be compared"
-        return [*leads, *ratios, Lead((f"{why}, so no gap was measured.",)), *known, *beside]
+        none = nothing_compared([part["groups"] for part in result["by_attribute"].values()])
+        return [*leads, *ratios, none, *known, *beside]
     plain = _pair_lead(pair, words, at_most=finding["at_most"], comparisons=finding["comparisons"])
     gap = [*beside, plain] if model else [plain, *beside]  # gaps of a model at chance say little
     others: dict[str, Record] = {}
@@ -274,6 +273,13 @@ def audit_leads(
             others.setdefault(one["attribute"], one)
     gaps = [_pair_lead(one, words) for one in others.values()]
     return [*leads, *ratios[:1], *gap, *known, *ratios[1:], *gaps]
+
+
+def nothing_compared(groups: Iterable[Collection[Any]]) -> Lead:
+    """Say that no groups were compared, from the groups of each sensitive column."""
+    one = all(len(own) == 1 for own in groups)
+    why = "There is only one group" if one else "No two groups can be compared"
+    return Lead((f"{why}, so no gap was measured.",))
 
 
 def _model_leads(finding: Record) -> list[Lead]:
