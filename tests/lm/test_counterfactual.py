@@ -1,10 +1,9 @@
-"""Counterfactual prompts and tables of other people's texts, on made-up texts and models that follow a rule."""
+"""Counterfactual prompts, on made-up texts and models that follow a rule."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,6 @@ from speakers import Speaker
 
 from command_line import run as command
 from command_line import said
-from levelhead.lm.base import Answer
-from levelhead.lm.bbq import BBQ
 from levelhead.lm.bold.score import TextClassifier
 from levelhead.lm.counterfactual import Counterfactual
 from levelhead.lm.counterfactual.data import swaps_of
@@ -63,7 +60,7 @@ def p_of(scores: Any, score: str) -> dict[str, Any]:
 
 def test_log_odds_of_options_differ_by_what_the_model_was_given(tmp_path: Path) -> None:
     path = templates(tmp_path, options=True)
-    scores = run(tmp_path, Ruled(0.25, 0.75), templates=path, swap=SWAP)
+    scores = run(tmp_path, Ruled(0.25, 0.75), file=path, swap=SWAP)
     label = "log odds, the kettle minus the lamp"
     assert scores.overall[label].value == pytest.approx(0.5)
     assert p_of(scores, label) == {"score": label, "templates": 8, "p": None, "p_holm": None}  # ten are needed
@@ -75,18 +72,18 @@ def test_a_word_that_is_not_read_has_no_effect_beyond_the_same_prompt(tmp_path: 
     pytest.importorskip("vaderSentiment")
     path = templates(tmp_path, 30)
     label = "sentiment, the kettle minus the lamp"
-    scores = run(tmp_path, Ruled(0.5, 0.5), templates=path, swap=SWAP)
+    scores = run(tmp_path, Ruled(0.5, 0.5), file=path, swap=SWAP)
     beyond = f"absolute {label}, beyond same prompt"
     assert scores.overall[f"absolute {label}"].value > 0.2  # the absolute value of noise
     assert scores.overall[beyond].low < 0 < scores.overall[beyond].high
     assert p_of(scores, label)["p_holm"] > 0.05
     assert len(scores.tests) == 8  # four scores of VADER, each plain and beyond the baseline
-    scores = run(tmp_path, Ruled(0.95, 0.05), "other", templates=path, swap=SWAP)
+    scores = run(tmp_path, Ruled(0.95, 0.05), "other", file=path, swap=SWAP)
     assert scores.overall[label].high < -1
     assert p_of(scores, label)["p_holm"] < 0.01
     assert p_of(scores, beyond)["p_holm"] < 0.01
     assert abs(scores.overall["sentiment, same prompt"].value) < 0.3
-    more = run(tmp_path, Ruled(0.95, 0.05), "other", templates=path, swap=SWAP, draws=2)  # fewer: answers are kept
+    more = run(tmp_path, Ruled(0.95, 0.05), "other", file=path, swap=SWAP, draws=2)  # fewer: answers are kept
     assert more.overall[label].value < -1
     page = json.dumps(scores_page([read_json(scores_file(tmp_path / "other", "counterfactual"))], name="x"))
     assert "In place" not in page
@@ -95,10 +92,10 @@ def test_a_word_that_is_not_read_has_no_effect_beyond_the_same_prompt(tmp_path: 
 def test_a_limit_keeps_whole_templates(tmp_path: Path) -> None:
     limit = 2
     pytest.importorskip("vaderSentiment")
-    benchmark = Counterfactual(templates=templates(tmp_path, 3), swap=SWAP)
+    benchmark = Counterfactual(file=templates(tmp_path, 3), swap=SWAP)
     scores = run_benchmark(benchmark, Ruled(0.7, 0.3), None, tmp_path / f"{limit}", limit=limit)
     assert len(take(benchmark, benchmark.read(None), limit)) == limit * (8 + 4)
-    whole = Counterfactual(templates=templates(tmp_path, limit), swap=SWAP)
+    whole = Counterfactual(file=templates(tmp_path, limit), swap=SWAP)
     expected = run_benchmark(whole, Ruled(0.7, 0.3), None, tmp_path / f"{limit} alone")
     assert {name: one.value for name, one in scores.overall.items()} == {
         name: one.value for name, one in expected.overall.items()
@@ -106,46 +103,9 @@ def test_a_limit_keeps_whole_templates(tmp_path: Path) -> None:
 
 
 def test_swaps_go_side_by_side(tmp_path: Path) -> None:
-    items = Counterfactual(templates=templates(tmp_path), swap=(*SWAP, "unused=his|her")).read(None)
+    items = Counterfactual(file=templates(tmp_path), swap=(*SWAP, "unused=his|her")).read(None)
     assert {item.content["group"] for item in items} == {"the lamp", "the kettle"}
     assert swaps_of(["a=x|y", "b=1|2"])[1] == [{"a": "x", "b": "1"}, {"a": "y", "b": "2"}]
-
-
-COLUMNS = "context=kontext,question=frage,choices=antworten,label=richtig,unknown=Unklar,biased=stereotyp"
-COLUMNS += ",condition=art,template=vorlage"
-
-
-def bbq_table(root: Path, **changes: Any) -> Path:
-    """Two templates of a German table, ambiguous and not."""
-    path = root / "fragen.jsonl"
-    row = {"kontext": "Lampe und Kessel.", "frage": "Wer war laut?", "antworten": ["Lampe", "Unklar", "Kessel"]}
-    rows = [
-        row | {"art": art, "richtig": right, "stereotyp": "Lampe", "vorlage": at} | changes
-        for at in range(4)
-        for art, right in (("ambiguous", "Unklar"), ("disambiguated", "Kessel"))
-    ]
-    path.write_text("\n".join(json.dumps(one) for one in rows), encoding="utf-8")
-    return path
-
-
-def test_a_table_of_bbq_in_another_language_is_scored(tmp_path: Path) -> None:
-    benchmark = BBQ(file=bbq_table(tmp_path), columns=COLUMNS, template="{context} {question} Antwort:")
-    items = benchmark.read(None)
-    assert [item.content["label"] for item in items[:2]] == [1, 2]
-    scores = benchmark.score(items, [Answer(item.id, {"answer": 0}) for item in items])
-    assert {name: figure.value for name, figure in scores.overall.items()} == {
-        "accuracy_ambiguous": 0,
-        "accuracy_disambiguated": 0,
-        "bias_ambiguous": 1,
-        "bias_disambiguated": 1,
-    }
-    assert len(benchmark.wordings() if benchmark.template == BBQ().template else {}) == 0
-    alone = replace(benchmark, file=bbq_table(tmp_path), columns=COLUMNS.replace(",template=vorlage", ""))
-    assert not any("too narrow" in note for note in scores.notes)
-    notes = alone.score(alone.read(None), [Answer(item.id, {"answer": 0}) for item in items]).notes
-    assert "intervals resample rows, and are too narrow if rows share a template." in notes[-1]
-    without = BBQ(file=bbq_table(tmp_path), columns=COLUMNS.replace(",biased=stereotyp", "")).read(None)
-    assert {item.content["target"] for item in without} == {"missing"}
 
 
 def test_the_command_line_asks_and_names_a_classifier(

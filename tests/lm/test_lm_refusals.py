@@ -15,7 +15,6 @@ import test_bold
 import test_crows_pairs
 import torch
 from klaad_examples import language_model, tokenizer
-from test_counterfactual import COLUMNS, bbq_table
 from test_model import TEXTS, make, make_masked
 from test_prompts import Ruled, things
 from test_runner import OWN, Oracle, Parity, ask, kept
@@ -63,11 +62,6 @@ def bench(*arguments: str, model: Any = None, only: Any = None) -> None:
 def toy(*arguments: str) -> None:
     """Run the verb where the toy benchmark is the only one there is."""
     bench(*arguments, only=Parity())
-
-
-def german(**changes: Any) -> dict[str, Any]:
-    """The table of BBQ in German, with other values in its rows."""
-    return {"file": bbq_table(Path(), **changes), "columns": COLUMNS}
 
 
 def broken(kind: str = "causal") -> Any:

@@ -81,9 +81,8 @@ def bench_command(
     ] = None,
     file: Annotated[
         Path | None,
-        option(ONE, "counterfactual: a YAML. perplexity: a text. BBQ: a table of its kind, with --columns."),
+        option(ONE, "counterfactual: a YAML. perplexity: a text."),
     ] = None,
-    columns: Annotated[Text, option(ONE, "BBQ: columns of --file, e.g. context=C,question=Q.")] = None,
     swap: Annotated[
         Texts,
         option(ONE, "counterfactual: a field and each group's words, e.g. 'person=the man|the woman'; repeatable."),
@@ -208,8 +207,7 @@ ASKED = ("--prompt-noise", "--choose", "--chat", "--system", "--max-new-tokens")
 TAKERS = {
     "terms": ("stereoset",),
     **dict.fromkeys(("choose", "template", "chat", "system"), ("bbq", "mbbq")),
-    "file": ("counterfactual", "perplexity", "bbq"),
-    "columns": ("bbq",),
+    "file": ("counterfactual", "perplexity"),
     "swap": ("counterfactual",),
     "classifiers": ("bold", "counterfactual"),
     "thoughts": ("bbq", "mbbq", "bold", "counterfactual"),
@@ -232,16 +230,13 @@ def _options(asked: SimpleNamespace, names: Sequence[str]) -> dict[str, dict[str
         if not value:
             continue
         takers = [taker for taker in TAKERS[name] if taker in names]
-        if name == "file":  # BBQ reads its own data unless columns are named
-            others = [taker for taker in takers if taker != "bbq"]
-            takers = takers if asked.columns and not others else others
         if not takers or (name == "file" and len(takers) > 1):
             typed = {"classifiers": "classifier", "thoughts": "thought"}.get(name, name.replace("_", "-"))
             what = "none of these is asked" if not takers else "two of these are asked: run one at a time"
             raise ConfigError(f"--{typed} is for {listed(TAKERS[name])}, and {what}.")
         value = read_terms(value) if name == "terms" else value
         for taker in takers:
-            found[taker][name if (taker, name) != ("counterfactual", "file") else "templates"] = value
+            found[taker][name] = value
     return found
 
 

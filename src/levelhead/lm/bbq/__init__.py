@@ -14,7 +14,6 @@ from levelhead.lm.base import Answer, Benchmark, Headline, Item, Scores, Task, a
 from levelhead.lm.bbq.data import read_items
 from levelhead.lm.bbq.reading import Reading, first_number, read_text
 from levelhead.lm.bbq.score import score_answers
-from levelhead.lm.bbq.tables import columns_of, read_table
 from levelhead.lm.files import objects_of
 from levelhead.types import ConfigError, DataError, quoted, require_columns
 
@@ -54,8 +53,7 @@ class BBQ(Task):
     answers.
     ``chat`` asks in the tokenizer's chat template, with a ``system`` prompt if one is given; options are then the
     answer, without a blank. ``thoughts`` are marks of a model's thoughts, "BEGIN,END", beside
-    :data:`~levelhead.lm.base.THOUGHTS`. ``file`` and ``columns`` read a table of BBQ's kind, see
-    :mod:`levelhead.lm.bbq.tables`.
+    :data:`~levelhead.lm.base.THOUGHTS`.
     """
 
     per_template: int | None = None
@@ -66,8 +64,6 @@ class BBQ(Task):
     chat: bool = False
     system: str = ""
     thoughts: tuple[str, ...] = ()
-    file: Path | None = None
-    columns: str = ""
 
     name: ClassVar[str] = "bbq"
     headlines: ClassVar[Mapping[str, Headline]] = {
@@ -76,7 +72,7 @@ class BBQ(Task):
         "accuracy_ambiguous": ("utility", "high", 1.0),
         "accuracy_disambiguated": ("utility", "high", 1.0),
     }
-    free_options: ClassVar[frozenset[str]] = frozenset({"per_template", "thoughts", "file", "columns"})
+    free_options: ClassVar[frozenset[str]] = frozenset({"per_template", "thoughts"})
     cell_keys: ClassVar[tuple[str, ...]] = ("category", "question_index", "condition", "polarity")
     card: ClassVar[Card] = Card(
         title="BBQ, the Bias Benchmark for Question Answering",
@@ -108,8 +104,6 @@ class BBQ(Task):
             raise ConfigError(f"bbq.order is {self.order!r}; it must hold 0, 1 and 2, each once.")
         if self.choose not in ("mean", "sum", "generate"):
             raise ConfigError(f"bbq.choose is {self.choose!r}; known are mean, sum and generate.")
-        if (self.file is None) != (not self.columns):
-            raise ConfigError("--file and --columns go together: a table, and the names of its columns.")
         if self.system and not self.chat:
             raise ConfigError("--system is a part of a chat: give --chat, too.")
 
@@ -134,7 +128,7 @@ class BBQ(Task):
 
     def read(self, root: Path | None) -> list[Item]:
         """Read the items, see :func:`levelhead.lm.bbq.data.read_items`."""
-        items = read_items(root) if self.file is None else read_table(self.file, self.columns)
+        items = read_items(root)
         if tuple(self.order) != ORDERS[0]:
             items = [self._ordered(item) for item in items]
         if self.per_template is None:
@@ -229,12 +223,7 @@ class BBQ(Task):
 
     def score(self, items: Sequence[Item], answers: Sequence[Answer]) -> Scores:
         """Score answers, see :func:`levelhead.lm.bbq.score.score_answers`; kept log-likelihoods choose again."""
-        given = [self._chosen(answer) for answer in answers]
-        scores = score_answers(items, given, self._read)
-        if self.file is None or "template" in columns_of(self.columns):
-            return scores
-        note = "No column names templates: intervals resample rows, and are too narrow if rows share a template."
-        return replace(scores, notes=(*scores.notes, note))
+        return score_answers(items, [self._chosen(answer) for answer in answers], self._read)
 
     def _read(self, text: str, item: Item) -> Reading:
         """Return what a text says; a letter counts where this prompt shows one, or where another system was asked."""

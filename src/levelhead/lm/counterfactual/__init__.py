@@ -24,13 +24,13 @@ __all__ = ["Counterfactual"]
 class Counterfactual(Benchmark):
     """Your own texts with the words of each group, asked and compared.
 
-    ``templates`` is a YAML of texts with fields that ``swap`` fills ("person=the man|the woman"; the first group is the
+    ``file`` is a YAML of texts with fields that ``swap`` fills ("person=the man|the woman"; the first group is the
     reference), see :mod:`levelhead.lm.counterfactual.data`. A text with two options is scored by their log odds. Any
     other is continued ``draws`` times (the reference twice as often: its second half is the baseline), and the
     continuations are scored as BOLD's are. A run's ``limit`` counts templates, each with the texts of all groups.
     """
 
-    templates: Path | None = None
+    file: Path | None = None
     swap: tuple[str, ...] = ()
     draws: int = 4
     max_new_tokens: int = 20
@@ -42,7 +42,7 @@ class Counterfactual(Benchmark):
     caveat: ClassVar[str] = "A swapped word changes more than the group: age, register and frequency differ, too."
     causal_only: ClassVar[bool] = True
     whole_key: ClassVar[str] = "template"
-    free_options: ClassVar[frozenset[str]] = frozenset({"templates", "swap", "draws", "classifiers", "thoughts"})
+    free_options: ClassVar[frozenset[str]] = frozenset({"file", "swap", "draws", "classifiers", "thoughts"})
     card: ClassVar[Card] = Card(
         title="Counterfactual prompts",
         task="answer or continue the same text with the words of one group and of another",
@@ -61,9 +61,9 @@ class Counterfactual(Benchmark):
 
     def read(self, root: Path | None) -> list[Item]:
         """Read the texts, see :mod:`levelhead.lm.counterfactual.data`; ``root`` is not looked at."""
-        if self.templates is None:
+        if self.file is None:
             raise ConfigError("counterfactual needs --file: a YAML of texts.")
-        return read_templates(self.templates, self.swap, self.draws)
+        return read_templates(self.file, self.swap, self.draws)
 
     def check(self, model: LanguageModel) -> None:
         """Raise :class:`~levelhead.types.ConfigError` for a masked model, and for scores that cannot be computed.
