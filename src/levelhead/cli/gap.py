@@ -27,15 +27,9 @@ def gap_command(
         Path | None, typer.Option(help="Triplets other than StereoSet's: a table of stereo, anti, unrelated.")
     ] = None,
     terms: Annotated[
-        Path | None, typer.Option(help="Target terms to use, one per line. Default: those held out in training.")
+        Path | None,
+        typer.Option(help="Target terms to use, one per line. Default: all that no training has seen."),
     ] = None,
-    split_seed: Annotated[
-        int,
-        typer.Option("--split-seed", min=0, help="Seed of the split by term, if no training recorded it."),
-    ] = 0,
-    held_out_share: Annotated[
-        float, typer.Option(min=0.01, max=0.99, help="Share of target terms held out, if no training recorded it.")
-    ] = 0.2,
     limit: Annotated[int | None, typer.Option(min=1, help="Use only the first N pairs.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     precision: Annotated[
@@ -46,8 +40,8 @@ def gap_command(
 ) -> None:
     """Measure how often the largest attention gap of a pair lies on the bias-bearing words, and how large it is.
 
-    Only pairs of target terms held out from training are used. Entropy and log-probabilities are reported, too: a
-    model with uniform attention has no gap, but has learnt nothing.
+    Of a model that KLAAD trained, only pairs of held-out target terms are used. Entropy and log-probabilities are
+    reported, too: a model with uniform attention has no gap, but has learnt nothing.
 
     Example: levelhead lm gap --model runs/klaad --against MODEL --data-root DATA --out runs/gap
     """
@@ -68,7 +62,7 @@ def gap_command(
         raise ConfigError("Give --triplets (a file) or --data-root (where StereoSet is), not both.")
     rows = read_triplets(triplets) if triplets is not None else stereoset_triplets(data_root)
     places = [place_of(name) for name in (model, against) if name is not None]
-    chosen, selection = held_out_triplets(rows, places, terms=terms, seed=split_seed, share=held_out_share)
+    chosen, selection = held_out_triplets(rows, places, terms)
     options: Any = {"dtype": precision.value, "allow_mismatched_weights": allow_mismatched_weights}
     after = LanguageModel.load(model, device, **options)
     before = None if against is None else LanguageModel.load(against, device, **options)

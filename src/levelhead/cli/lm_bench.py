@@ -364,26 +364,19 @@ def _refuse_trained_terms(model: str, data_root: Path | None, terms: frozenset[s
     """Raise :class:`ConfigError` for a model trained on other terms of StereoSet; warn of ``terms`` it may know."""
     from levelhead.lm.loading import place_of
     from levelhead.lm.stereoset.data import same_term
-    from levelhead.lm.triplets import (
-        HELD_OUT_TERMS,
-        known_held_out,
-        may_have_seen_all,
-        stereoset_triplets,
-        terms_held_out,
-    )
+    from levelhead.lm.triplets import HELD_OUT_TERMS, stereoset_triplets, terms_held_out
 
-    if terms is not None and may_have_seen_all(place_of(model)):
-        said = f"Warning: --model was trained by KLAAD without {HELD_OUT_TERMS}, so it may have seen all of --terms"
-        console.print(f"{said}: then its scores measure memorisation.", soft_wrap=True)
-    held_out = (terms_held_out if terms is None else known_held_out)(place_of(model))
-    if held_out and held_out & {same_term(triplet.term) for triplet in stereoset_triplets(data_root)}:
-        if terms is not None:
-            if trained := set(map(same_term, terms)) - held_out:
-                said = f"Warning: --model was trained on {len(trained)} of the {len(terms)} terms of --terms"
-                console.print(f"{said}: their scores measure memorisation.", soft_wrap=True)
-            return
+    held_out = terms_held_out(place_of(model))
+    if held_out is None or (
+        held_out and not held_out & {same_term(triplet.term) for triplet in stereoset_triplets(data_root)}
+    ):
+        return  # it was trained on nothing, or on triplets of its own
+    if terms is None:
         file = Path(place_of(model)).resolve().parent / HELD_OUT_TERMS
         raise ConfigError(
-            f"--model {model} was trained on StereoSet's other terms, so its StereoSet scores would measure "
-            f"memorisation. Give --terms {file}, also for the model compared with it."
+            f"--model {model} was trained by KLAAD, so its StereoSet scores would measure memorisation. Give --terms "
+            f"{file if held_out else 'a file of terms that it has not seen'}, also for the model compared with it."
         )
+    if seen := set(map(same_term, terms)) - held_out:
+        said = f"Warning: --model may have been trained on {len(seen)} of the {len(terms)} terms of --terms"
+        console.print(f"{said}: their scores measure memorisation.", soft_wrap=True)

@@ -20,9 +20,9 @@ from levelhead.lm.gap_analysis import PairGaps, pair_gaps
 from levelhead.lm.intervals import estimated, paired_difference, ratio
 from levelhead.lm.klaad import collate
 from levelhead.lm.stereoset.data import read_terms, same_term
-from levelhead.lm.triplets import Triplet, known_held_out, may_have_seen_all, split_terms, terms_held_out
+from levelhead.lm.triplets import HELD_OUT_TERMS, Triplet, terms_held_out
 from levelhead.metrics import estimate_to_dict
-from levelhead.types import ConfigError, DataError, Estimate, listed, quoted
+from levelhead.types import ConfigError, DataError, Estimate, quoted
 
 if TYPE_CHECKING:
     from levelhead.lm.model import LanguageModel
@@ -155,27 +155,29 @@ def _figures(pairs: Sequence[PairGaps], clusters: Sequence[str]) -> dict[str, Es
 
 
 def held_out_triplets(
-    triplets: Sequence[Triplet], places: Sequence[str], *, terms: Path | None, seed: int, share: float
+    triplets: Sequence[Triplet], places: Sequence[str], terms: Path | None = None
 ) -> tuple[list[Triplet], str]:
     """Return the triplets of terms that no model of ``places`` was trained on, and in words which these are.
 
-    In the order of precedence: the ``terms`` of a file; the terms that the trainings of these models have held out,
-    as the files beside them say; those that a training with this ``seed`` and ``share`` would hold out.
+    Those of a file of ``terms``; else of the terms that the trainings of these models have held out; else all.
 
-    Raises :class:`~levelhead.types.DataError` for a model that was trained on all terms, and if no triplet is left.
+    Raises :class:`~levelhead.types.DataError` for a model that may have been trained on all terms, and if no triplet is
+    left.
     """
+    held_out = {place: found for place in places if (found := terms_held_out(place)) is not None}
     if terms is not None:
-        kept, how = frozenset(same_term(term) for term in read_terms(terms)), f"the terms of {terms.name}"
-        if trained := kept - frozenset.intersection(kept, *filter(None, map(known_held_out, places))):
-            how += f", {len(trained)} of them trained on"
-        if unknown := [model_name(place) for place in places if may_have_seen_all(place)]:
-            how += f"; {listed(unknown)} may have been trained on all of them, as no held-out terms are recorded"
+        kept, how = frozenset(map(same_term, read_terms(terms))), f"the terms of {terms.name}"
+        if seen := kept - kept.intersection(*held_out.values()):
+            how += f", {len(seen)} of which a training may have seen"
+    elif unknown := [place for place, found in held_out.items() if not found]:
+        raise DataError(
+            f"{unknown[0]} was trained by KLAAD without {HELD_OUT_TERMS}: its held-out terms are unknown. Give --terms "
+            "with a file of such terms, one per line."
+        )
+    elif held_out:
+        kept, how = frozenset.intersection(*held_out.values()), "the terms that the training held out"
     else:
-        held_out = [those for place in places if (those := terms_held_out(place)) is not None]
-        if not held_out:
-            split = split_terms(triplets, seed=seed, share=share)
-            return list(split.held_out), f"{split}, by split seed {seed} and share {share:g}"
-        kept, how = frozenset.intersection(*held_out), "the terms that the training held out"
+        return list(triplets), "no model was trained by KLAAD"
     found = [triplet for triplet in triplets if same_term(triplet.term) in kept]
     if not found:
         raise DataError(f"No triplet is about {how}. Give --terms with terms that no training has seen.")

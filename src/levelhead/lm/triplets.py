@@ -136,35 +136,20 @@ def write_terms(path: Path, terms: frozenset[str]) -> None:
     write_text(path, "".join(f"{term}\n" for term in sorted(terms)))
 
 
-def known_held_out(place: str) -> frozenset[str] | None:
-    """Return the terms that the file beside a model names as held out, in one spelling; None without such a file."""
-    file = Path(place).resolve().parent / HELD_OUT_TERMS
-    return frozenset(map(same_term, read_terms(file))) if file.is_file() else None
-
-
-def may_have_seen_all(place: str) -> bool:
-    """Say whether a model was trained by KLAAD without a record of held-out terms beside it."""
-    folder = Path(place).resolve().parent
-    return Path(place).is_dir() and (folder / TRAINING).is_file() and not (folder / HELD_OUT_TERMS).is_file()
-
-
 def terms_held_out(place: str) -> frozenset[str] | None:
     """Return the terms that the KLAAD training of a model has held out, in one spelling; None if there was none.
 
-    Raises :class:`~levelhead.types.DataError` for a training that held nothing out.
+    Empty where the training left no record of them: it may have seen every term.
     """
-    if may_have_seen_all(place):
-        folder = Path(place).resolve().parent
-        raise DataError(
-            f"{place} was trained by KLAAD, and {folder} has no {HELD_OUT_TERMS}: its held-out terms are unknown. "
-            "Give --terms with a file of such terms, one per line."
-        )
-    return known_held_out(place)
+    folder = Path(place).resolve().parent
+    if (folder / HELD_OUT_TERMS).is_file():
+        return frozenset(map(same_term, read_terms(folder / HELD_OUT_TERMS)))
+    return frozenset() if Path(place).is_dir() and (folder / TRAINING).is_file() else None
 
 
 def refuse_trained(place: str) -> None:
     """Raise :class:`~levelhead.types.ConfigError` for a model that KLAAD has trained: it has seen other terms."""
-    if may_have_seen_all(place) or known_held_out(place) is not None:
+    if terms_held_out(place) is not None:
         raise ConfigError(f"model.name {place} was trained by KLAAD, on terms to hold out here: give the model before.")
 
 
