@@ -18,7 +18,7 @@ from rich import print
 from levelhead.bench.page import Comparisons
 from levelhead.bench.tables import collect
 from levelhead.data.portraits import Portraits
-from levelhead.inspecting.patches import attention_figure
+from levelhead.inspecting.figures import attention_figures
 from levelhead.runs.evaluate import evaluate_run
 from levelhead.runs.recipe import load_experiment
 from levelhead.runs.train import train_run
@@ -66,5 +66,4 @@ print(Comparisons.of(comparison).table())
 # ## Where does the last layer look, by group?
 
 # %%
-for path in attention_figure(folder / "dam").save(folder / "attention"):
-    print(f"saved {path}")
+print(attention_figures(folder / "dam").table())

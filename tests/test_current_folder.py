@@ -38,8 +38,6 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("hostile")
     for name in NAMES:
         (folder / f"{name}.py").write_text(f"open({str(folder / 'taken')!r}, 'a').write({name!r} + ' ')\n")
-    (folder / "evil_backend.py").write_text(f"open({str(folder / 'taken')!r}, 'a').write('matplotlibrc ')\n")
-    (folder / "matplotlibrc").write_text("backend: module://evil_backend\n")
     rows = "".join(f"{row % 2},{row % 3 % 2},{row % 5 / 4},{'ab'[row % 7 % 2]}\n" for row in range(400))
     (folder / "rows.csv").write_text("label,prediction,score,group\n" + rows)
     texts = "".join(f"the {'good' if row % 2 else 'bad'} book number {row},{row % 2}\n" for row in range(100))
@@ -88,7 +86,7 @@ def test_no_training_or_reading_of_runs_imports_a_file_of_the_current_folder(hos
         "evaluate run --json evaluation.json",
         "report run --html run.html",
         "audit run/predictions-test.parquet --label label --prediction prediction --group style",
-        "figure attention run --out attention",
+        "figure run --html attention.html",
         "refit run --method afr --out refitted",
         "reproduce list",
     )

@@ -6,7 +6,6 @@ from levelhead.types import ConfigError
 
 EXTRAS = {
     "torch": {"torch", "transformers", "accelerate", "safetensors", "PIL"},
-    "plot": {"matplotlib"},
     "app": {"gradio"},
     "excel": {"openpyxl"},
 }

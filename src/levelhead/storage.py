@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 from levelhead.types import ConfigError, DataError, LevelheadError, UnwritableError, reason_of
 
 if TYPE_CHECKING:  # importing torch takes seconds, and an audit writes only text
-    from matplotlib.figure import Figure
     from torch import Tensor
 
 logger = logging.getLogger(__name__)
@@ -379,29 +378,3 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             f"Checkpoint {path} cannot be read ({reason_of(error)}). It is cut short or not a levelhead checkpoint. "
             f"Delete it to start this stage again, or restore it from a copy."
         ) from None
-
-
-def pictures_of(path: Path) -> list[Path]:
-    """Return the picture that a path names; without an ending .png or .svg, both.
-
-    Raises :class:`~levelhead.types.ConfigError` for a path without a name, such as the current folder.
-    """
-    if path.name in ("", ".."):
-        raise ConfigError(f"{path} is a folder. Name a picture in it, such as {path / 'figure.png'}.")
-    if path.suffix in (".png", ".svg"):
-        return [path]
-    return [path.with_name(f"{path.name}.{kind}") for kind in ("png", "svg")]
-
-
-def write_picture(path: Path, figure: Figure, dots_per_inch: int = 150) -> None:
-    """Write a matplotlib figure atomically, as its ending says; with a fixed ``svg.hashsalt``, equal ones byte by byte.
-
-    Pictures of vectors hold no date.
-    """
-    kind = path.suffix.lower().removeprefix(".")
-    metadata = {"Date": None} if kind == "svg" else {}
-
-    def save(file: Path) -> None:
-        figure.savefig(file, format=kind, dpi=dots_per_inch, metadata=metadata)
-
-    write_atomically(path, save)

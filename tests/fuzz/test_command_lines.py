@@ -63,8 +63,7 @@ LINES: dict[str, list[dict[str, Any]]] = {
     "demo": [{}],
     "evaluate": [{"run": "given/run"}],
     "explain": [COLUMNS | {"scores": "given/rows.csv", "score": "p"}],
-    "figure attention": [{"run": "given/run"}],
-    "figure qk": [{"run": "given/run"}],
+    "figure": [{"run": "given/run"}],
     "info": [{}],
     "init": [{"path": "given/texts.csv"}],
     "inspect": [{"runs": ["given/run", "given/run-1"], "permutations": "39"}],
@@ -239,7 +238,6 @@ def test_odd_values_end_in_a_result_or_one_sentence(
     if verb == "demo":  # which looks at the groups of thousands of pictures
         blank = lambda draws, noise, *_: (noise.transpose(0, 3, 1, 2), noise[..., 0])  # noqa: E731
         monkeypatch.setattr("levelhead.data.portraits._paint", blank)
-    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda figure, path, **_: Path(path).touch())
     before, lines, wrong = state_of(place / "given"), lines_of(verb), []
     for row in LINES[verb]:
         assert run(*words_of(verb, row)) == CHECKED.get(verb, 0), (row, capfd.readouterr().err)

@@ -18,7 +18,7 @@ from levelhead.bench.page import Comparisons
 from levelhead.bench.tables import collect
 from levelhead.bench.tuning import tune
 from levelhead.cli.report import page_of, runs_page
-from levelhead.inspecting.qk import qk_figure
+from levelhead.inspecting.figures import attention_figures
 from levelhead.runs.card import model_card
 from levelhead.runs.evaluate import evaluate_run
 from levelhead.runs.folder import load_run, read_run
@@ -114,8 +114,7 @@ table theirs ours --threshold matched --tune val_loss --markdown
 table theirs/mine ours/erm --select val_loss
 table faces --split validation
 table faces --tune val_loss
-figure qk theirs/mine --dimension 1 --token 2 --out q.svg
-figure attention theirs/mine --out a.svg
+figure theirs/mine --dimension 1 --token 2 --html f.html
 report theirs/mine --html r.html --card
 report theirs/seeing --card
 report faces/mine --card --html r.html
@@ -221,7 +220,7 @@ def test_other_names_are_one_sentence(here: Path, capsys: pytest.CaptureFixture[
 def test_an_evaluation_runs_the_code(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = Path(shutil.copytree(trained, tmp_path / "here"))
     monkeypatch.chdir(place)
-    for needs in (evaluate_run, qk_figure):  # which draws rows of the data set
+    for needs in (evaluate_run, attention_figures):  # which draws rows of the data set
         with pytest.raises(ConfigError, match="no module 'evil'"):
             needs(place / "faces/mine")
     (place / "evil").mkdir()

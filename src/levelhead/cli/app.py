@@ -21,7 +21,7 @@ from levelhead.cli.browser import app_command
 from levelhead.cli.compare import compare_command, demo_command
 from levelhead.cli.data import data_app, init_command
 from levelhead.cli.explain import explain_command
-from levelhead.cli.figure import figure_app
+from levelhead.cli.figure import figure_command
 from levelhead.cli.gap import gap_command
 from levelhead.cli.indirect import indirect_audit_command
 from levelhead.cli.info import info_command
@@ -67,7 +67,7 @@ app.command("postprocess", rich_help_panel=AUDITING)(postprocess_command)
 app.command("apply", rich_help_panel=AUDITING)(apply_command)
 app.command("report", rich_help_panel=AUDITING)(report_command)
 app.command("app", rich_help_panel=AUDITING)(app_command)
-app.add_typer(figure_app, name="figure", rich_help_panel=AUDITING)
+app.command("figure", rich_help_panel=AUDITING)(figure_command)
 app.add_typer(lm_app, name="lm", rich_help_panel=MORE)
 lm_app.command("train")(lm_train_command)
 lm_app.command("gap")(gap_command)

@@ -63,6 +63,7 @@ def report_command(
 
 
 PAGES = {
+    "attention": "inspecting.page:attention_page",
     "attention gap": "lm.page:gap_page",
     "comparison": "bench.page:comparisons_page",
     "inspection": "inspecting.page:inspection_page",

@@ -30,7 +30,6 @@ from levelhead.training.work import flatten
 from levelhead.types import (
     ConfigError,
     DataError,
-    UnsupportedModelError,
     check_seed,
     in_quotes,
     listed,
@@ -152,7 +151,7 @@ def inspect(
     labels = own.labels(classes, numbered).numpy()[index.numpy()]
     for name, one in zip(names, models, strict=False):
         device = next((parameter.device for parameter in one.parameters()), torch.device("cpu"))
-        rows = Rows(own.inputs(one, tokenizer), index, labels, member, chosen, grid=_grid(unwrapped(one)))
+        rows = Rows(own.inputs(one, tokenizer), index, labels, member, chosen, grid=patch_grid(unwrapped(one)))
         found[name] = [measure(one, rows, device=device, batch_size=batch_size, options=options, progress=progress)]
     sizes = {chosen[0]: int((~member).sum()), chosen[1]: int(member.sum())}
     warnings = [*by_position, *said, *_sampled(len(index), sum(counts[one] for one in chosen))]
@@ -329,16 +328,8 @@ def _one_training(found: Mapping[str, Sequence[ModelInside]]) -> str:
     return ""
 
 
-def _grid(model: Any) -> tuple[int, int] | None:
-    """Patches down and across, or None where a model does not cut pictures into a fixed grid."""
-    try:
-        return patch_grid(model)
-    except UnsupportedModelError:
-        return None
-
-
 def _rows_of_run(opened: OpenedRun, member: Any, groups: tuple[str, str]) -> Rows:
-    grid = _grid(opened.model)
+    grid = patch_grid(opened.model)
     shown: dict[str, Array] = {}
     if grid is not None and (parts := part_fractions(opened, *grid)) is not None:
         shown = {name: parts[:, :, at] for at, name in enumerate(MASK_NAMES)}

@@ -1,14 +1,18 @@
-"""The figures of an inspection as rows, from its JSON, and the page that is made of them."""
+"""The pages of an inspection, and of a run's attention, each from its JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+from levelhead.report import blocks
 from levelhead.report.headline import Lead
 from levelhead.report.one_page import one_page
 from levelhead.report.rows import in_json
-from levelhead.report.text import Record, estimate_from_dict, short
+from levelhead.report.text import Record, counted, digits, estimate_from_dict, number, short
 from levelhead.report.wide import Fraction, Pair
 from levelhead.types import Estimate
 
@@ -155,3 +159,89 @@ def inspection_page(result: Record, *, source: str = "") -> Record:
     head, cut, rest = result["sentences"][0].partition(", with an ")
     lead = Lead((head,), f"an {rest}" if cut else "").to_dict()
     return one_page({**result, **own, "lead": lead}, source=source)
+
+
+def attention_page(result: Record, *, source: str = "") -> Record:
+    """Return the page of a run's queries, keys and attention, from its JSON; arguments as :attr:`Report.make_page`."""
+    groups: Mapping[str, int] = result["groups"]
+    run = f"{result['data']}, {result['method']}, seed {result['seed']}, {result['split']} split"
+    rows = ", ".join(f"{short(name)} {count:,}" for name, count in groups.items())
+    panels, said = result["panels"], [_most(one, len(groups) == 2) for one in result["differences"]]
+    if panels:
+        what = f"dimension {result['dimension']} of head {result['head']}"
+        apart = " and ".join(f"{digits(one['value'])} {one['debiasing']}" for one in panels if one["tensor"] == "query")
+        chance = digits(result["all_dimensions_with_groups_shuffled"]["query"]["quantiles"]["0.5"])
+        said.insert(0, f"The groups' queries differ by a Kolmogorov-Smirnov statistic of {apart} debiasing, in {what}.")
+        said.insert(1, f"With groups shuffled, the median of all dimensions is {chance}.")
+    chart = [_histogram(one, what, result["token"]) for one in panels]
+    chart += [_maps(result, len(groups) + 1)] if result["cells"] else []
+    return blocks.page(
+        "Attention of a run",
+        said[0],
+        [blocks.part("All dimensions", [_dimensions(result)] if panels else [])],
+        title=source or run,
+        about=f"{run}; groups by {short(result['attribute'])} as annotated: {rows}",
+        lines=said[1:],
+        chart=chart,
+    )
+
+
+def _most(one: Record, signed: bool) -> str:
+    """Say where the mean attention of the groups differs most, given a label."""
+    values = np.array(one["difference"], float)
+    if np.isnan(values).any():
+        return f"Given {one['label']}, attention is not compared: a group has no rows, or it is not finite."
+    down, across = np.unravel_index(np.abs(values).argmax(), values.shape)
+    points = f"{number(100 * values[down, across], signed=signed)} points, {one['what']}"
+    return f"Given {one['label']}, attention differs most in row {down + 1}, column {across + 1}: {points}."
+
+
+def _histogram(panel: Record, what: str, token: int) -> Record:
+    named = f"key of token {token}" if panel["tensor"] == "key" else "query of the row that is read"
+    edges = [edge for edge in panel["bin_edges"] for _ in "lr"]  # each edge ends a bar, and begins the next
+    lines = [
+        (f"{name} ({counted(panel['rows'][name], 'row')})", list(zip(edges, [0.0, *twice, 0.0], strict=True)))
+        for name, density in panel["density"].items()
+        for twice in [[height for height in density for _ in "lr"]]
+    ]
+    note = f"Kolmogorov-Smirnov statistic {digits(panel['value'])}, {panel['pair'][0]} and {panel['pair'][1]}."
+    title = f"{named[:1].upper()}{named[1:]}, {panel['debiasing']} debiasing"
+    return blocks.curves(title, lines, titles=(what, "Density"), notes=[note])
+
+
+def _dimensions(result: Record) -> Record:
+    """Return the statistic of all dimensions, as they are and with groups shuffled, as a table."""
+    found = [(f"{one['tensor']}, {one['debiasing']}", one["value"], one["all_dimensions"]) for one in result["panels"]]
+    shuffled = result["all_dimensions_with_groups_shuffled"]
+    found += [(f"{tensor}, groups shuffled", math.nan, one) for tensor, one in shuffled.items()]
+    rows = []
+    for head, own, every in found:
+        cells = [blocks.cell(digits(one)) for one in (own, *every["quantiles"].values())]
+        rows.append((head, cells if own == own else [blocks.no_cell(), *cells[1:]]))
+    return blocks.table(
+        "Kolmogorov-Smirnov statistic of all dimensions",
+        ["tensor, debiasing", "this one", *(f"{100 * float(level):g}%" for level in found[0][2]["quantiles"])],
+        rows,
+        notes=["A dimension that is chosen for its picture proves nothing: compare it with all, and with chance."],
+    )
+
+
+def _maps(result: Record, columns: int) -> Record:
+    """Return mean attention on each patch by label and group, and the differences of the groups."""
+    cells = [(one, np.array(one["attention_on_patches"], float)) for one in result["cells"]]
+    gaps = [(one, np.array(one["difference"], float)) for one in result["differences"]]
+    # Of two patches' share at least, or nearly even attention would look like the darkest.
+    most, widest = max(_largest(cells), 2 / cells[0][1].size), _largest(gaps)
+    drawn = []
+    for gap, difference in gaps:
+        own = [(one, values) for one, values in cells if one["label"] == gap["label"]]
+        drawn += [
+            (f"{one['label']}, {one['group']} ({counted(one['rows'], 'row')})", values, most) for one, values in own
+        ]
+        drawn.append((f"{gap['label']}, {gap['what']}", difference, widest))
+    about = "Percent of the attention on patches, and differences in percentage points."
+    return blocks.maps("Mean attention over patches", drawn, about, columns=columns)
+
+
+def _largest(found: Sequence[tuple[Record, Any]]) -> float:
+    return max((float(np.abs(values).max()) for _, values in found if np.isfinite(values).all()), default=1.0)

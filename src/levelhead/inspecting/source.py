@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -15,45 +14,16 @@ from torch import Tensor
 
 from levelhead.attention.capture import Captured, capture
 from levelhead.data import Examples, Groups, Split
+from levelhead.report.record import Finding
 from levelhead.runs.finished import open_finished
 from levelhead.runs.recipe import Experiment
-from levelhead.storage import pictures_of, write_picture
 from levelhead.types import ConfigError, DataError
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-
 Array = NDArray[np.float64]
-DOTS_PER_INCH = 120
-NUMBERS_UP_TO = 6  # patches a side: in a finer grid, numbers in the cells could not be read
-
-
-class RunFigure(ABC):
-    """What a figure shows, and how it is drawn."""
-
-    @abstractmethod
-    def to_dict(self) -> dict[str, Any]:
-        """Return the aggregates behind the picture, ready for JSON; nothing in it belongs to a single row."""
-
-    @abstractmethod
-    def draw(self) -> Figure:
-        """Return a new matplotlib figure, readable in greyscale."""
-
-    def save(self, path: Path) -> list[Path]:
-        """Write the files of :func:`pictures_of` atomically and return them; equal figures give equal bytes."""
-        import matplotlib
-
-        written = pictures_of(path)
-        with matplotlib.rc_context({"svg.hashsalt": "levelhead", "font.size": 9, "hatch.linewidth": 0.6}):
-            figure = self.draw()
-            for picture in written:
-                write_picture(picture, figure, DOTS_PER_INCH)
-        return written
 
 
 @dataclass(frozen=True)
-class Source:
+class Source(Finding):
     """Which run, split and attribute a figure is about, and how many rows each group has."""
 
     run: str
@@ -63,16 +33,6 @@ class Source:
     split: str
     attribute: str
     groups: dict[str, int]
-
-    @property
-    def title(self) -> str:
-        """Return the heading of the picture."""
-        return f"{self.data}, {self.method}, seed {self.seed}, {self.split} split"
-
-    @property
-    def legend(self) -> str:
-        """Return how the attribute is named in a legend."""
-        return self.attribute if self.data == "portraits" else f"{self.attribute}, as annotated"
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
 from rich.console import Console, Group
 from rich.markup import escape
 
@@ -21,8 +20,7 @@ from levelhead.bench.grid import Cell, Failure, Grid, complete, make_cells, read
 from levelhead.bench.of_runs import compared
 from levelhead.bench.page import Comparisons
 from levelhead.bench.running import run_all
-from levelhead.inspecting.patches import attention_figure
-from levelhead.inspecting.qk import qk_figure
+from levelhead.inspecting.figures import attention_figures
 from levelhead.paper.items import ITEMS, SOURCES, Item, Scale
 from levelhead.paper.published import present_row, published
 from levelhead.paper.rehearsal import rehearsed
@@ -31,7 +29,7 @@ from levelhead.report.markdown import markdown
 from levelhead.report.page import write_page
 from levelhead.report.terminal import drawn_blocks
 from levelhead.runs.recipe import assign, section
-from levelhead.storage import data_home, write_atomically, write_json, write_text
+from levelhead.storage import data_home, write_json, write_text
 from levelhead.types import ConfigError, DataError, LevelheadError, listed, quoted
 
 RUNS = "runs"
@@ -242,37 +240,24 @@ def write_item(plan: Plan, options: Options, console: Console) -> list[Path]:
 
 
 def _draw_networks(plan: Plan, options: Options, console: Console) -> list[Path]:
-    """Draw the finished networks of an item one by one, and beside each other, as the paper has them."""
-    done = [cell for cell in plan.cells if cell.done]
-    draw = qk_figure if plan.item.drawing == "qk" else attention_figure
+    """Draw the finished networks of an item, a page each."""
     written, record = [], {}
-    for cell in done:
-        figure = draw(cell.folder, "test", data_root=None if options.quick else options.data_root)
-        figure = replace(figure, source=replace(figure.source, method=cell.row))  # two rows may be of one method
+    for cell in plan.cells:
+        if not cell.done:
+            continue
+        found = attention_figures(cell.folder, data_root=None if options.quick else options.data_root)
+        found = replace(found, source=replace(found.source, method=cell.row))  # two rows may be of one method
         row = "-".join(re.findall(r"\w+", cell.row.lower()))
-        written += figure.save(options.folder / f"{plan.item.name}-{row}")
-        record[cell.row] = figure.to_dict()
-    if not done:
+        written.append(options.folder / f"{plan.item.name}-{row}.html")
+        write_page(written[-1], found.page())
+        record[cell.row] = found.to_dict()
+    if not written:
         return []
-    together, file = options.folder / f"{plan.item.name}.png", options.folder / f"{plan.item.name}.json"
-    _beside([path for path in written if path.suffix == ".png"], together)
-    write_json(file, {"item": plan.item.name, "trial": options.quick, "networks": record})
-    written = [together, *written, file]
-    names = ", ".join(cell.row for cell in done)
-    _say(console, f"\n{plan.item.title}: {plan.item.shows}. From left to right: {names}.")
+    written.append(options.folder / f"{plan.item.name}.json")
+    write_json(written[-1], {"item": plan.item.name, "trial": options.quick, "networks": record})
+    _say(console, f"\n{plan.item.title}: {plan.item.shows}.")
     _say(console, f"Wrote {', '.join(map(str, written))}.")
     return written
-
-
-def _beside(pictures: Sequence[Path], out: Path) -> None:
-    """Write one picture that shows ``pictures`` from left to right, on white."""
-    opened = [Image.open(path).convert("RGB") for path in pictures]
-    width, height = sum(each.width for each in opened), max(each.height for each in opened)
-    whole, left = Image.new("RGB", (width, height), "white"), 0
-    for each in opened:
-        whole.paste(each, (left, 0))
-        left += each.width
-    write_atomically(out, lambda temporary: whole.quantize(64).save(temporary, format="PNG", optimize=True))
 
 
 def runnable(options: Options, console: Console) -> list[Plan]:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from levelhead.report.text import LONGEST_SENTENCE, Record, number, short
 from levelhead.report.text import digits as of_any_unit
@@ -70,6 +74,22 @@ def figure_cell(
 def panels(caption: str, drawn: Sequence[Record], about: str) -> Record:
     """Return panels beside each other, of the same rows: a mark with its interval for each (``report.charts``)."""
     return {"type": "panels", "caption": caption, "about": about, "panels": list(drawn)}
+
+
+def maps(caption: str, drawn: Sequence[tuple[str, NDArray[Any], float]], about: str, *, columns: int) -> Record:
+    """Return grids of fractions in shades, this many ``columns`` beside each other.
+
+    Each has a title, its values (down, across), and the value that is darkest; one that holds NaN is undefined.
+    """
+    found = []
+    for title, values, darkest in drawn:
+        cells = [
+            {"x": x, "y": y, "shade": abs(value) / (darkest or 1), "less": bool(value < 0), "text": number(100 * value)}
+            for (y, x), value in np.ndenumerate(values)
+            if np.isfinite(values).all()
+        ]
+        found.append({"title": title, "down": len(values), "across": values.shape[1], "cells": cells})
+    return {"type": "maps", "caption": caption, "about": about, "columns": columns, "maps": found}
 
 
 def table(
