@@ -28,7 +28,6 @@ from levelhead.bench.grid import (
     Failure,
     LocalProcesses,
     compare_methods,
-    comparison_grid,
     complete,
     make_cells,
     order_of,
@@ -64,8 +63,8 @@ GRID = {
 }
 
 
-def cells_of(file: Path, **chosen: Any) -> list[Cell]:
-    return make_cells(read_grid(file), file.parent / "runs", **chosen)
+def cells_of(file: Path, *settings: str, **chosen: Any) -> list[Cell]:
+    return make_cells(read_grid(file).with_settings(settings), file.parent / "runs", **chosen)
 
 
 def folder_of(root: Path, row: str, seed: int = 0) -> Path:
@@ -104,7 +103,7 @@ def copy(finished: Path, tmp_path: Path) -> Path:
 
 
 def test_cells_are_validated_and_ordered_by_seed(tmp_path: Path) -> None:
-    cells = cells_of(write_grid(tmp_path), settings=["train.epochs=2"])
+    cells = cells_of(write_grid(tmp_path), "train.epochs=2")
     names = ["ERM", "balanced ERM", "DAM, small steps"]
     assert [(cell.row, cell.experiment.seed) for cell in cells] == [(name, seed) for seed in (0, 1) for name in names]
     assert cells[2].experiment.train.learning_rate == 5e-5
@@ -115,7 +114,7 @@ def test_cells_are_validated_and_ordered_by_seed(tmp_path: Path) -> None:
     assert [cell.row for cell in cells_of(tmp_path / "grid.yaml", rows=["ERM"], seeds=[7])] == ["ERM"]
     # Other settings are another folder; where the data lies does not matter.
     assert cells_of(tmp_path / "grid.yaml")[2].folder.parent != cells[2].folder.parent
-    moved = cells_of(tmp_path / "grid.yaml", settings=["train.epochs=2"], data_root=tmp_path)
+    moved = cells_of(tmp_path / "grid.yaml", "train.epochs=2", data_root=tmp_path)
     assert [cell.folder for cell in moved] == [cell.folder for cell in cells]
     names = ["ä", "ö", "größe", "文", "a_b", "a"]  # in any script
     cells = cells_of(write_grid(tmp_path, rows={name: {} for name in [*names, "😀 1"]}), seeds=[0])
@@ -283,9 +282,6 @@ def test_a_folder_holds_one_grid_that_may_grow(tmp_path: Path) -> None:
     assert grown.seeds == (0, 1, 2)
     assert read_grid(tmp_path / "grid.yaml") == grown
     assert first.base == grown.base
-    # One that others made gets more seeds.
-    more = comparison_grid(grown, seeds="3-4", settings=["train.batch_size=16"])
-    assert (more.rows, more.seeds, more.shared, more.base) == (grown.rows, (3, 4), grown.shared, grown.base)
 
 
 def test_compare_from_the_command_line(
@@ -305,7 +301,7 @@ def test_compare_from_the_command_line(
     assert lines[-2:] == [f"Wrote {page}", f"Wrote {out}: 2 runs, and grid.yaml, which remembers them."]
     assert page.read_text().startswith("<!doctype html>")
     before = times(tmp_path)
-    assert run("compare", "--resume", out) == 0
+    assert run("compare", out) == 0
     assert before == times(tmp_path)
 
 
@@ -323,26 +319,30 @@ def compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("options", "rows", "seeds"),
     [
-        ([], [], (0,)),
-        (["--seeds", "1-2"], [], (0, 1, 2)),
-        (["--methods", "dam+jtt,erm"], ["dam+jtt"], (0,)),
-        (["--try", "method.upweight=7,9"], ["jtt, upweight 7", "jtt, upweight 9"], (0,)),
-        (["--methods", "dam+jtt", "--try", "method.upweight=7"], ["dam+jtt, upweight 7"], (0,)),
-        (["--set", "model.layers=2"], [], (0,)),  # as it is
-        (["--recipe", "mine.yaml", "--methods", "dro"], ["dro"], (0,)),
+        (["."], [], (0,)),
+        ([".", "--seeds", "1-2"], [], (0, 1, 2)),
+        (["--recipe", "mine.yaml", "--methods", "dro", "--seeds", "0", "--out", "."], ["dro"], (0,)),
+        (["grid.yaml", "--out", "."], [], (0,)),
     ],
 )
 @pytest.mark.usefixtures("compared")
-def test_what_is_given_beside_resume_is_added(options: list[str], rows: list[str], seeds: tuple[int, ...]) -> None:
-    assert run("compare", "--resume", ".", *options) == 0
+def test_a_folder_that_is_named_again_may_grow(options: list[str], rows: list[str], seeds: tuple[int, ...]) -> None:
+    assert run("compare", *options) == 0
     grid = read_grid("grid.yaml")
     assert (list(grid.rows), grid.seeds) == (["erm", "jtt", *rows], seeds)
 
 
-def test_what_contradicts_a_folder_that_is_resumed_leaves_it_as_it_is(compared: Path) -> None:
+def test_what_contradicts_a_folder_leaves_it_as_it_is(compared: Path) -> None:
     before = (compared / "grid.yaml").read_text()
-    assert run("compare", "--resume", ".", "--methods", "dro", "--set", "train.epochs=3") == 2
+    for changed in ([], ["--set", "train.epochs=3"]):
+        base = ["--recipe", "mine.yaml", "--out", "."] if changed else ["."]
+        assert run("compare", *base, "--methods", "dro", *changed) == 2
     assert (compared / "grid.yaml").read_text() == before
+
+
+def test_a_folder_remembers_what_was_set_on_top_of_a_grid(compared: Path) -> None:
+    assert run("compare", "grid.yaml", "--out", "other", "--set", "train.epochs=3") == 0
+    assert [row["train.epochs"] for row in read_grid("other").rows.values()] == [3, 3]
 
 
 def test_unfinished_runs_are_left_out_of_a_table_that_says_so(finished: Path, tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def test_the_command_says_hours_rows_and_widths_and_trains_nothing(
     cells = make_cells(remember(grid(3, (0, 1)), tmp_path), tmp_path)
     run_grid([cell for cell in cells if cell.experiment.seed == 0], launch=fake)
     before = sorted(tmp_path.rglob("*"))
-    assert run("compare", tmp_path, "--resume", "--plan") == 0
+    assert run("compare", tmp_path, "--plan") == 0
     printed = said(capsys)
     # Six of twelve runs are done, in 2 seconds each.
     assert "6 of 12 runs are missing: about 12 seconds of one core (measured on runs that are done)" in printed

@@ -50,6 +50,7 @@ from levelhead.runs.recipe import (
     is_file,
     override,
     read_recipe,
+    read_setting,
     recipe_folder,
     section,
 )
@@ -99,6 +100,11 @@ class Grid:
         more = {} if self.folds is None else {"folds": self.folds}
         return {"base": self.base, "seeds": list(self.seeds), **more, "set": self.shared, "rows": self.rows}
 
+    def with_settings(self, settings: Iterable[str]) -> Grid:
+        """Return the grid with settings such as ``train.epochs=3`` on top of every row."""
+        made = dict(map(read_setting, settings))
+        return replace(self, rows={row: own | made for row, own in self.rows.items()})
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -145,10 +151,11 @@ def grid_files() -> list[Path]:
 
 
 def find_grid(grid: str | Path) -> Path:
-    """Return the grid file: a path, or the name of one that comes with levelhead."""
+    """Return the grid file: a path, that in a comparison's folder, or the name of one that comes with levelhead."""
     path = Path(grid)
-    if is_file(path):
-        return path
+    for file in (path, path / GRID):
+        if is_file(file):
+            return file
     packaged = {file.stem: file for file in grid_files()}
     if (stem := path.name.removesuffix(".yaml")) in packaged:
         return packaged[stem]
@@ -187,7 +194,6 @@ def read_grid(grid: str | Path, *, running: bool = True) -> Grid:
 
 
 def comparison_grid(
-    before: Grid | None,
     *,
     data: str | None = None,
     recipe: str | None = None,
@@ -198,47 +204,30 @@ def comparison_grid(
     data_root: Path | None = None,
     folds: int | None = None,
 ) -> Grid:
-    """Return the grid that the options of ``levelhead compare`` ask for, on top of a folder's grid if there is one.
+    """Return the grid that the options of ``levelhead compare`` ask for, of a data set or of a recipe.
 
-    ``before`` lends what is not given; :func:`remember` then refuses what contradicts it. Raises :class:`ConfigError`
-    for options that cannot be right.
+    Raises :class:`ConfigError` for options that cannot be right.
     """
-    if None not in (data, recipe) or (before, data, recipe) == (None, None, None):
-        raise ConfigError("Nothing to compare: give --data, --recipe or a GRID, or a folder with --resume.")
-    _refuse_seed_and_name(settings)
+    if (data is None) == (recipe is None):
+        raise ConfigError("Give one of --data, --recipe, a GRID, or the folder of a comparison.")
     for setting in settings:
         key = setting.partition("=")[0].strip()
+        if key in ("seed", "name"):
+            raise ConfigError(f"--set {quoted(setting)}: a grid sets its own seeds and names.")
         if key.partition(".")[0] == "method":
             raise ConfigError(
                 f"--set {quoted(key)}: set options of methods with --try, which names the variants: --try "
                 f"{printable(key)}=VALUE"
             )
-    if before is None or data is not None or recipe is not None:
-        base = data_recipe(str(data)) if recipe is None else read_recipe(find_recipe(recipe), running=True)
-    else:
-        base = before.base
+    base = data_recipe(str(data)) if recipe is None else read_recipe(find_recipe(recipe), running=True)
     base = override(base, settings)
     if data_root is not None:
         base = assign(base, "data.root", str(data_root.absolute()))
-    values = parse_options(options)
-    chosen = parse_seeds(seeds) if seeds is not None else [0, 1, 2] if before is None else list(before.seeds)
-    if before is None:
-        made = compare_methods(base, parse_methods("erm,dam" if methods is None else methods), chosen, values)
-        return replace(made, folds=folds)
-    if "method" not in before.base:
-        base = {key: value for key, value in base.items() if key != "method"}
-    rows = before.rows
-    if methods is not None or values:
-        names = [str(row.get("method.name") or section(base, "method").get("name")) for row in rows.values()]
-        names = list(dict.fromkeys(names)) if methods is None else parse_methods(methods)
-        rows = compare_methods(base, names, chosen, values).rows
-    return Grid(base, rows, tuple(chosen), before.shared, before.folds if folds is None else folds)
-
-
-def _refuse_seed_and_name(settings: Sequence[str]) -> None:
-    for setting in settings:
-        if setting.partition("=")[0].strip() in ("seed", "name"):
-            raise ConfigError(f"--set {quoted(setting)}: a grid sets its own seeds and names.")
+    chosen = parse_seeds("0-2" if seeds is None else seeds)
+    made = compare_methods(
+        base, parse_methods("erm,dam" if methods is None else methods), chosen, parse_options(options)
+    )
+    return replace(made, folds=folds)
 
 
 def compare_methods(
@@ -344,7 +333,7 @@ def joined(grid: Grid, out: Path) -> Grid:
         if changed:
             raise ConfigError(
                 f"{out} holds a grid with other settings ({', '.join(map(quoted, changed[:20]))}). Choose another "
-                f"--out, or finish it: levelhead compare {out} --resume"
+                f"--out, or finish it: levelhead compare {out}"
             )
         seeds = tuple(sorted({*before.seeds, *grid.seeds}))
         grid = replace(grid, rows=before.rows | grid.rows, seeds=seeds)
@@ -366,14 +355,12 @@ def make_cells(
     data_root: Path | None = None,
     seeds: Iterable[int] | None = None,
     rows: Iterable[str] | None = None,
-    settings: Sequence[str] = (),
 ) -> list[Cell]:
     """Return the validated cells, one seed of every row before the next seed.
 
-    ``seeds`` and ``rows`` choose some of them; ``settings`` (``key=value``) come on top of all rows. Every mistake in
-    any row, and a finished cell whose folder was changed by hand, is an error before the first run starts.
+    ``seeds`` and ``rows`` choose some of them. Every mistake in any row, and a finished cell whose folder was changed
+    by hand, is an error before the first run starts.
     """
-    _refuse_seed_and_name(settings)
     for where, own in {"set": grid.shared, **{f"variant {quoted(row)}": one for row, one in grid.rows.items()}}.items():
         for key in own:
             if (name := str(key).strip()) in ("seed", "name"):
@@ -393,7 +380,7 @@ def make_cells(
     if again := _repeated(order):
         raise ConfigError(f"Seed {again[0]} is chosen twice. Name each seed once.")
     places = [(seed, fold) for seed in order for fold in ([None] if grid.folds is None else range(grid.folds))]
-    cells = [_make_cell(grid, row, seed, fold, out, data_root, settings) for seed, fold in places for row in chosen]
+    cells = [_make_cell(grid, row, seed, fold, out, data_root) for seed, fold in places for row in chosen]
     trained = {training_of(cell.experiment): cell.folder for cell in cells if cell.experiment.method.refits is None}
     refits = [cell for cell in cells if cell.experiment.method.refits is not None]
     if any(training_of(cell.experiment) not in trained for cell in refits):
@@ -401,7 +388,7 @@ def make_cells(
         for row in [row for row in grid.rows if row not in chosen]:
             for seed, fold in places:
                 with suppress(ConfigError):  # its mistakes matter when it is chosen
-                    other = _make_cell(grid, row, seed, fold, out, data_root, settings)
+                    other = _make_cell(grid, row, seed, fold, out, data_root)
                     if other.done and other.experiment.method.refits is None:
                         trained.setdefault(training_of(other.experiment), other.folder)
     return [
@@ -410,15 +397,12 @@ def make_cells(
     ]
 
 
-def _make_cell(
-    grid: Grid, row: str, seed: int, fold: int | None, out: Path, data_root: Path | None, settings: Sequence[str]
-) -> Cell:
+def _make_cell(grid: Grid, row: str, seed: int, fold: int | None, out: Path, data_root: Path | None) -> Cell:
     """Return one run of a variant; ``fold`` is None where the data set's own splits are used."""
     recipe = grid.base
     for key, value in {**grid.shared, **grid.rows[row]}.items():
         # As --set would read it, which takes 5e-05 for a text, so that both find the same folder.
         recipe = assign(recipe, key, read_yaml(json.dumps(value), f"Variant {quoted(row)}, {quoted(key)}"))
-    recipe = override(recipe, settings)
     data = section(recipe, "data")
     root = data.get("root") if data_root is None else str(data_root)
     # Of the recipe as written, not of every default: a later version with one more option finds the cell again.

@@ -553,7 +553,7 @@ def collect(
         else:
             said.append(whole)
     if not groups:
-        raise DataError("No seed of any variant has all its folds yet: finish the comparison, compare OUT --resume.")
+        raise DataError("No seed of any variant has all its folds yet: type levelhead compare OUT.")
     who: dict[str, Any] = {"left_out": tuple(said), "min_count": min_count, "missing": missing, "margin": margin}
     return [dataclasses.replace(group, **who) for group in groups.values()]
 

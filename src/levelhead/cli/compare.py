@@ -24,21 +24,14 @@ Workers = Annotated[int, typer.Option(min=1, help="Parallel runs, one process ea
 RayAddress = Annotated[
     str | None, typer.Option("--ray", help="Spread the runs over a Ray cluster: auto, or its address.")
 ]
-Resume = Annotated[
-    bool,
-    typer.Option(
-        "--resume",
-        help="Finish the comparison in the folder GRID or --out; --methods, --try and --seeds may add to it.",
-    ),
-]
 
 
 def compare_command(
     grid: Annotated[
         str | None,
         typer.Argument(
-            help="A grid: a YAML file, a built-in name (`levelhead list grids`), or with --resume a comparison's "
-            "folder. Else give --data or --recipe, and --methods."
+            help="A grid: a YAML file, a built-in name (`levelhead list grids`), or the folder of a comparison to "
+            "finish. Else give --data or --recipe, and --methods."
         ),
     ] = None,
     data: Annotated[str | None, typer.Option(help="Data set, e.g. utkface64, portraits or module:Class.")] = None,
@@ -68,7 +61,6 @@ def compare_command(
     only: Annotated[list[str] | None, typer.Option("--row", help="Only this variant of GRID. Repeatable.")] = None,
     data_root: DataRoot = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the runs. Default: runs/DATA or runs/GRID.")] = None,
-    resume: Resume = False,
     workers: Workers = 1,
     ray: RayAddress = None,
     min_count: MinCount = 10,
@@ -84,66 +76,46 @@ def compare_command(
 
     Example: levelhead compare --data utkface64 --methods erm,balanced,jtt,dam --seeds 0-4 --out runs/utk --workers 2
     """
-    options = [*(options or ())]
     if few_groups is not None:
-        options.append(f"method.rows={few_groups}")
-    from levelhead.bench.grid import GRID, comparison_grid, parse_seeds, read_grid
+        options = [*(options or ()), f"method.rows={few_groups}"]
+    from levelhead.bench.grid import GRID, comparison_grid, parse_seeds
+    from levelhead.runs.recipe import is_file
 
-    folder, begun = _folders(grid, out, resume, data or str(recipe))
+    begun = grid is not None and is_file(Path(grid) / GRID)
+    folder = out or (Path(str(grid)) if begun else Path("runs") / Path(grid or data or str(recipe)).stem)
     check_outputs({"--html": html_file}, folders={"--out": folder}, inputs=[recipe], runs=[folder])
     chosen: list[int] | None = None
-    if grid is not None and begun is None:
-        named = {"--data": data, "--recipe": recipe, "--methods": methods, "--try": options or None}
-        plan, chosen = _grid_of_file(grid, named, folds), None if seeds is None else parse_seeds(seeds)
+    if grid is not None:
+        named = {"--data": data, "--recipe": recipe, "--methods": methods, "--try": options}
+        chosen = None if seeds is None else parse_seeds(seeds)
+        plan = _grid_of_file(grid, named | ({"--set": settings} if begun else {}), folds, chosen or ())
+        plan = plan.with_settings(settings or ())
+    elif only:
+        raise ConfigError("--row selects variants of a GRID: name one, or use --methods.")
     else:
-        if only:
-            raise ConfigError("--row selects variants of a GRID: name one, or use --methods.")
         plan = comparison_grid(
-            None if begun is None else read_grid(begun / GRID),
             data=data,
             recipe=recipe,
             methods=methods,
             seeds=seeds,
-            options=options,
+            options=options or (),
             settings=settings or (),
             data_root=data_root,
             folds=folds,
         )
-        settings = None
-    more: dict[str, Any] = {"data_root": data_root, "settings": settings or (), "everything": all_, "rows": only}
+    more: dict[str, Any] = {"data_root": data_root, "everything": all_, "rows": only}
     run_comparison(plan, folder, workers, ray, html_file, plan_only, min_count, seeds=chosen, **more)
 
 
-def _folders(grid: str | None, out: Path | None, resume: bool, named: str) -> tuple[Path, Path | None]:
-    """Return the folder of the runs, and the one that holds a comparison which was begun."""
-    from levelhead.bench.grid import GRID
-
-    begun = None if grid is None else Path(grid)
-    folder = out or Path("runs") / Path(grid or named).stem
-    if begun is not None and ((begun / GRID).exists() or (resume and begun.is_dir())):
-        if not resume:
-            raise ConfigError(f"{begun} holds a comparison: add --resume to finish it.")
-        if out is not None:
-            raise ConfigError(f"{begun} is the folder to resume: leave out --out.")
-        folder = begun
-    else:
-        begun = out if resume else None
-    if resume and begun is None:
-        none = "" if grid is None or Path(grid).exists() else f" There is no folder {quoted(grid)}."
-        raise ConfigError(f"--resume needs the folder of a comparison: levelhead compare FOLDER --resume.{none}")
-    if begun is not None and not (begun / GRID).exists():
-        raise ConfigError(f"{begun} holds no {GRID}: it was not made by `levelhead compare`.")
-    return folder, begun
-
-
-def _grid_of_file(grid: str, named: Mapping[str, object], folds: int | None) -> Grid:
-    """Read a grid, and refuse the options ``named`` that say what it says."""
+def _grid_of_file(grid: str, named: Mapping[str, object], folds: int | None, seeds: Sequence[int]) -> Grid:
+    """Read a grid, with more ``seeds``, and refuse the options ``named`` that say what it says."""
     from levelhead.bench.grid import read_grid
 
     if given := [name for name, value in named.items() if value is not None]:
         raise ConfigError(f"The grid {quoted(grid)} defines the comparison: remove {', '.join(given)}.")
     plan = read_grid(grid)
-    return plan if folds is None else replace(plan, folds=folds)
+    seeds = tuple(sorted({*plan.seeds, *seeds}))
+    return replace(plan, seeds=seeds, folds=plan.folds if folds is None else folds)
 
 
 def demo_command(
@@ -162,8 +134,7 @@ def demo_command(
     check_outputs({"--out page.html": page}, folders={"--out": out}, runs=[out])
     plan = read_grid("portraits_demo")
     rows = [row for row in plan.rows if row.startswith(("shortcut", "base rates"))]
-    options: dict[str, Any] = {"everything": False, "data_root": None, "settings": ()}
-    run_comparison(plan, out, 2, None, page, rows=rows, seeds=range(seeds), **options)
+    run_comparison(plan, out, 2, None, page, rows=rows, seeds=range(seeds), everything=False)
 
 
 def run_comparison(
@@ -178,7 +149,7 @@ def run_comparison(
     rows: Sequence[str] | None,
     seeds: Sequence[int] | None,
     everything: bool,
-    **options: Any,
+    data_root: Path | None = None,
 ) -> None:
     """Check everything, remember the grid in ``folder``, run what is missing of it, and show the table."""
     from levelhead.bench.checks import check_cells
@@ -187,7 +158,7 @@ def run_comparison(
     from levelhead.report.page import command_line
 
     plan = joined(plan, folder)
-    cells = make_cells(plan, folder, rows=rows, seeds=seeds, **options)
+    cells = make_cells(plan, folder, data_root=data_root, seeds=seeds, rows=rows)
     check_cells(cells, local=ray is None)
     if plan_only:
         from levelhead.bench.planning import show_plan

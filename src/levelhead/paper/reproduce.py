@@ -83,7 +83,6 @@ def make_plan(item: Item, options: Options) -> Plan:
             data_root=None if options.quick else options.data_root,
             seeds=_seeds(item, grid, options),
             rows=[present_row(row) for row in options.rows] or item.rows or None,
-            settings=options.settings,
         )
         grids[name] = [_shared(cell, options.folder / RUNS) for cell in cells]
         rows: dict[Path, str] = {}
@@ -106,7 +105,7 @@ def _grid(name: str, item: Item, options: Options) -> Grid:
     if source != item.source(options.scale):  # the same task, on the owners' files
         base = assign(base, "data.name", source)
     grid = replace(grid, base=base, shared=shared)
-    return rehearsed(grid, options.folder) if options.quick else grid
+    return (rehearsed(grid, options.folder) if options.quick else grid).with_settings(options.settings)
 
 
 def _seeds(item: Item, grid: Grid, options: Options) -> tuple[int, ...]:

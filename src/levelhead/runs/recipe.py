@@ -261,13 +261,17 @@ def _kind_of(value: Any) -> str:
 
 def override(recipe: dict[str, Any], settings: Iterable[str]) -> dict[str, Any]:
     """Return a copy of ``recipe`` with settings such as ``train.epochs=3`` applied; values are read as YAML."""
-    result = recipe
     for setting in settings:
-        key, equals, text = setting.partition("=")
-        if not equals or not key.strip():
-            raise ConfigError(f"--set {quoted(setting)} is not of the form key=value, e.g. --set train.epochs=3.")
-        result = assign(result, key, read_yaml(text, f"--set {quoted(setting)}"))
-    return result
+        recipe = assign(recipe, *read_setting(setting))
+    return recipe
+
+
+def read_setting(setting: str) -> tuple[str, Any]:
+    """Return the dotted key and the value of a setting such as ``train.epochs=3``; the value is read as YAML."""
+    key, equals, text = setting.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(f"--set {quoted(setting)} is not of the form key=value, e.g. --set train.epochs=3.")
+    return key.strip(), read_yaml(text, f"--set {quoted(setting)}")
 
 
 def assign(recipe: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
