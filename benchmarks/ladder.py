@@ -48,7 +48,9 @@ from levelhead.data import SPLITS
 from levelhead.data.base import Split as SplitName
 from levelhead.data.images import ImageInputs
 from levelhead.data.views import View
-from levelhead.methods import AFR, DFR, Decorrelation, FewLabel, Identities
+from levelhead.methods.afr import AFR
+from levelhead.methods.decorrelation import Decorrelation
+from levelhead.methods.dfr import DFR
 from levelhead.methods.directions import (
     largest_strength,
     less_means,
@@ -56,7 +58,8 @@ from levelhead.methods.directions import (
     standardized,
     without_directions,
 )
-from levelhead.methods.identities import between_people
+from levelhead.methods.few_label import FewLabel
+from levelhead.methods.identities import Identities, between_people
 from levelhead.methods.last_layer import FloatArray, HeldOut, IntArray, LastLayerMethod, PeopleRows, solve
 from levelhead.metrics import estimate_to_dict
 from levelhead.metrics.between import holm

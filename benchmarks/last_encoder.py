@@ -29,10 +29,12 @@ from rich.table import Table
 from torch import Tensor
 from torch.nn.functional import cross_entropy, pad
 
-from levelhead.data import HateXplain
 from levelhead.data.base import Examples, Inputs
+from levelhead.data.hatexplain import HateXplain
 from levelhead.data.texts import Texts
-from levelhead.methods import DAM, ERM, Method
+from levelhead.methods import Method
+from levelhead.methods.dam import DAM
+from levelhead.methods.erm import ERM
 from levelhead.methods.fit import fit
 from levelhead.models.features import count_bytes
 from levelhead.models.networks import BackboneModel

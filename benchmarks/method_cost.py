@@ -23,31 +23,27 @@ from rich.console import Console
 from levelhead.data.base import Examples
 from levelhead.data.images import ImageInputs
 from levelhead.data.views import View
-from levelhead.methods import (
-    AFR,
-    ARL,
-    DAM,
-    DFR,
-    DRO,
-    DSA,
-    EIIL,
-    ERM,
-    GEORGE,
-    JTT,
-    KD,
-    SPARE,
-    XRM,
-    CnC,
-    Decorrelation,
-    FewLabel,
-    LearnedMixin,
-    LfF,
-    Method,
-    PoE,
-    TADeT,
-    ViewReweight,
-)
+from levelhead.methods import Method
+from levelhead.methods.afr import AFR
+from levelhead.methods.arl import ARL
+from levelhead.methods.bias_only import LearnedMixin, PoE, ViewReweight
+from levelhead.methods.cnc import CnC
+from levelhead.methods.dam import DAM
+from levelhead.methods.decorrelation import Decorrelation
+from levelhead.methods.dfr import DFR
+from levelhead.methods.dro import DRO
+from levelhead.methods.dsa import DSA
+from levelhead.methods.eiil import EIIL
+from levelhead.methods.erm import ERM
+from levelhead.methods.few_label import FewLabel
 from levelhead.methods.fit import fit
+from levelhead.methods.george import GEORGE
+from levelhead.methods.jtt import JTT
+from levelhead.methods.kd import KD
+from levelhead.methods.lff import LfF
+from levelhead.methods.spare import SPARE
+from levelhead.methods.tadet import TADeT
+from levelhead.methods.xrm import XRM
 from levelhead.models.networks import ScratchViT
 from levelhead.training.config import TrainConfig
 from levelhead.training.lab import Lab

@@ -67,8 +67,8 @@ from ladder import score as log_odds
 from scipy import linalg, stats
 
 from levelhead.machine import cpu_name
-from levelhead.methods import FewLabel
 from levelhead.methods.directions import less_means, standardized, without_directions
+from levelhead.methods.few_label import FewLabel
 from levelhead.methods.identities import between_people, scatters
 from levelhead.methods.last_layer import FloatArray, IntArray
 from levelhead.metrics.between import holm

@@ -33,7 +33,7 @@ from transformers import ViTConfig, ViTForImageClassification, get_cosine_schedu
 
 import levelhead as lh
 from levelhead.attention.interface import edited
-from levelhead.data import Portraits
+from levelhead.data.portraits import Portraits
 from levelhead.storage import write_json
 
 VARIANTS = ("ERM", "DAM", "DAM, no sign", "DAM, standardised")

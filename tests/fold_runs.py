@@ -7,7 +7,7 @@ import pandas as pd
 import yaml
 
 from levelhead.bench.grid import Cell, Failure, Grid
-from levelhead.data import Fold
+from levelhead.data.folds import Fold
 from levelhead.runs.folder import digest
 from levelhead.storage import write_json
 from levelhead.training.work import CONFIG

@@ -3,7 +3,8 @@
 from typing import Any
 
 from levelhead.attention import DebiasConfig
-from levelhead.methods import DAM, METHODS, Method
+from levelhead.methods import METHODS, Method
+from levelhead.methods.dam import DAM
 
 # Every method as it comes or with options that suit few rows, others that take another path, and debiased attention.
 OPTIONS: dict[str, dict[str, Any]] = {

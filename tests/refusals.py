@@ -2,7 +2,7 @@
 
 ``tests/ROOM/refusals.txt``::
 
-    >>> from levelhead.methods import AFR
+    >>> from levelhead.methods.afr import AFR
     >>> AFR(gamma=-1.0)
     ConfigError: method afr needs gamma >= 0, penalty > 0 and 0 <= holdout < 1
     $ levelhead audit rows.csv --label y --prediction p --group g --on id

@@ -14,7 +14,8 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from levelhead.data import DATASETS, SPLITS, Fold, celeba_folder, hatexplain, text_files, utkface_folder
+from levelhead.data import DATASETS, SPLITS, celeba_folder, hatexplain, text_files, utkface_folder
+from levelhead.data.folds import Fold
 from test_blindness import ALL_LAYOUTS, COMPUTED, LAYOUTS, draw, sentences, write_files
 
 # What is declared sensitive, as the file calls it, and the target; by layout, or by data set.

@@ -25,6 +25,9 @@ WITHOUT = (
 )
 
 
+NEEDS_TORCH = "needs torch, which is not installed. Type: pip install 'levelhead[torch]'"
+
+
 def without(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", WITHOUT + code], capture_output=True, text=True)
 
@@ -57,14 +60,30 @@ def test_a_name_or_a_command_that_needs_torch_says_so(tmp_path: Path) -> None:
         "    try: main(line.split())\n"
         "    except SystemExit as end: print(line, end.code)\n"
     )
-    said = "needs torch, which is not installed. Type: pip install 'levelhead[torch]'"
     assert done.stdout.splitlines() == [
-        *(f"levelhead.{name} {said}" for name in names),
+        *(f"levelhead.{name} {NEEDS_TORCH}" for name in names),
         *(f"{line} 2" for line in commands),
     ], done.stderr
     assert "Traceback" not in done.stderr
     assert done.stderr.count("Type: pip install 'levelhead[torch]'") == done.stderr.count("levelhead[") > 0
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_a_first_recipe_of_any_form_is_written_without_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [f"some words of row {row},{'ab'[row % 2]},{'mf'[row // 2 % 2]}" for row in range(80)]
+    for name in ("reviews", "tables/train", "tables/dev", "tables/test"):
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(f"{name}.csv").write_text("\n".join(["text,label,gender", *rows]))
+    for name in ("cat/0.png", "cat/1.png", "dog/2.png"):
+        Path("pets", name).parent.mkdir(parents=True, exist_ok=True)
+        Path("pets", name).touch()
+    Path("faces.csv").write_text("file,label\npets/cat/0.png,yes\npets/dog/2.png,no\n")
+    for form in ("reviews.csv --method dam+jtt", "tables", "pets", "faces.csv"):
+        assert without(f"main('init {form}'.split())").stderr == ""
+    assert without("main('data check reviews.yaml'.split())").stderr == f"Error: This command {NEEDS_TORCH}\n"
+    assert {path.stem for path in tmp_path.glob("*.yaml")} == {"reviews", "tables", "pets", "faces"}
 
 
 @pytest.mark.slow

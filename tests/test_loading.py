@@ -247,7 +247,7 @@ def test_a_kernel_from_the_hub_is_code_too(tmp_path: Path) -> None:
 
 def test_the_hub_data_set_never_runs_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     datasets = pytest.importorskip("datasets")
-    from levelhead.data import Hub
+    from levelhead.data.hub import Hub
 
     asked: list[Any] = []
 

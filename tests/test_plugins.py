@@ -11,7 +11,9 @@ import pytest
 
 from command_line import run, said
 from levelhead.data import DATASETS
-from levelhead.methods import DAM, ERM, METHODS
+from levelhead.methods import METHODS
+from levelhead.methods.dam import DAM
+from levelhead.methods.erm import ERM
 from levelhead.runs.folder import load_run
 from levelhead.runs.recipe import build_experiment
 from levelhead.runs.train import train_run

@@ -85,10 +85,10 @@ class Registry(Mapping[str, type[Base]], Generic[Base]):
         base: the class that all of them are subclasses of.
         group: the group of entry points, e.g. ``levelhead.methods``.
         described_by: the attribute without which a class cannot be listed.
-        own: our own classes by name.
+        own: our own classes by name; one that is given as ``module:Class`` is imported when it is first used.
     """
 
-    def __init__(self, kind: str, base: type, group: str, described_by: str, own: Mapping[str, type[Base]]) -> None:
+    def __init__(self, kind: str, base: type, group: str, described_by: str, own: Mapping[str, Any]) -> None:
         self.kind, self.base, self.group, self.described_by = kind, base, group, described_by
         self._own = dict(own)
         self._registered: dict[str, type[Base]] = {}
@@ -101,7 +101,7 @@ class Registry(Mapping[str, type[Base]], Generic[Base]):
 
     def own(self) -> list[type[Base]]:
         """Return our own classes."""
-        return list(self._own.values())
+        return list(map(self._of_ours, self._own))
 
     def register(self, cls: type[Base]) -> type[Base]:
         """Add a class under its ``name``, for this process; for use as a decorator.
@@ -115,12 +115,21 @@ class Registry(Mapping[str, type[Base]], Generic[Base]):
         return cls
 
     def __getitem__(self, name: str) -> type[Base]:
-        if name in self._own or name in self._registered:
-            return self._own.get(name) or self._registered[name]
+        if name in self._own:
+            return self._of_ours(name)
+        if name in self._registered:
+            return self._registered[name]
         if ":" in name:
             return self._checked(name, self._imported(name, search_here=True))
         point = self._offered()[name]
         return self._checked(name, self._imported(point.value.partition("[")[0].strip(), search_here=False))
+
+    def _of_ours(self, name: str) -> type[Base]:
+        own = self._own[name]
+        if isinstance(own, str):
+            module, _, attribute = own.partition(":")
+            own = self._own[name] = getattr(importlib.import_module(module), attribute)
+        return typing.cast("type[Base]", own)
 
     def offers(self, name: str) -> bool:
         """Return whether ``name`` is ours or an installed package's; nothing is imported."""
@@ -136,7 +145,7 @@ class Registry(Mapping[str, type[Base]], Generic[Base]):
         Raises :class:`~levelhead.types.ConfigError` for a class that only this process knows.
         """
         for name, known in self._own.items():
-            if known is cls:
+            if known in (cls, f"{cls.__module__}:{cls.__qualname__}"):
                 return name
         for name, point in self._offered().items():
             if _found(*point.value.partition("[")[0].strip().partition(":")[::2]) is cls:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 from drawing import picture
 
-from levelhead.data import CelebAFolder
+from levelhead.data.celeba_folder import CelebAFolder
 
 ROWS = 18
 SPLITS = ["0"] * 8 + ["1"] * 4 + ["2"] * 6

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from levelhead.data import SPLITS, Card, DataSet, Examples, Fold, Groups, Inputs, Portraits, Split
+from levelhead.data import SPLITS, Card, DataSet, Examples, Groups, Inputs, Split
+from levelhead.data.folds import Fold
 from levelhead.data.images import ImageInputs
+from levelhead.data.portraits import Portraits
 from levelhead.data.texts import Texts
 from levelhead.runs.recipe import build_experiment
 from levelhead.types import ConfigError

@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from levelhead.data import SPLITS, HateXplain
-from levelhead.data.hatexplain import LABELS
+from levelhead.data import SPLITS
+from levelhead.data.hatexplain import LABELS, HateXplain
 from levelhead.data.texts import Texts
 from levelhead.types import DataError
 

@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from drawing import picture
 
-from levelhead.data import SPLITS, Hub
+from levelhead.data import SPLITS
+from levelhead.data.hub import Hub
 from levelhead.types import ConfigError
 
 datasets = pytest.importorskip("datasets")

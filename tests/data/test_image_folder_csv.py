@@ -7,7 +7,8 @@ import pandas as pd
 import yaml
 from drawing import picture
 
-from levelhead.data import SPLITS, ImageFolderCsv
+from levelhead.data import SPLITS
+from levelhead.data.image_folder_csv import ImageFolderCsv
 from levelhead.runs.recipe import build_experiment
 
 ROWS = 40

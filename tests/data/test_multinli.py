@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from levelhead.data import SPLITS, MultiNLI, Split
-from levelhead.data.multinli import CLASS_NAMES, HUB_NAMES, holds_negation
+from levelhead.data import SPLITS, Split
+from levelhead.data.multinli import CLASS_NAMES, HUB_NAMES, MultiNLI, holds_negation
 from levelhead.data.text_files import read_columns
 from levelhead.data.texts import Texts
 

@@ -8,7 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 from drawing import picture
 
-from levelhead.data import CelebA, UTKFace
+from levelhead.data.celeba import CelebA
+from levelhead.data.utkface import UTKFace
 
 
 def write(folder: Path, columns: dict[str, Any], rows: int = 12, pictures: list[bytes | None] | None = None) -> Path:

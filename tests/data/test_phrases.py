@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from levelhead.data import SPLITS, Phrases, phrases
-from levelhead.data.phrases import AGREEMENT, BAKER_RATE, CLASS_NAMES, GROUP_NAMES, vocabulary
+from levelhead.data import SPLITS, phrases
+from levelhead.data.phrases import AGREEMENT, BAKER_RATE, CLASS_NAMES, GROUP_NAMES, Phrases, vocabulary
 from levelhead.data.texts import Texts
 
 

@@ -15,8 +15,10 @@ import pytest
 from drawing import picture
 from PIL import Image
 
-from levelhead.data import CelebAFolder, ImageFolderCsv, images
+from levelhead.data import images
 from levelhead.data.base import DataSet
+from levelhead.data.celeba_folder import CelebAFolder
+from levelhead.data.image_folder_csv import ImageFolderCsv
 from levelhead.types import DataError
 
 ROWS = 12

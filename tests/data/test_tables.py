@@ -13,7 +13,8 @@ import pandas as pd
 import pyarrow.parquet
 import pytest
 
-from levelhead.data import SPLITS, TextCsv, table_set
+from levelhead.data import SPLITS, table_set
+from levelhead.data.text_csv import TextCsv
 from levelhead.data.text_files import read_columns, table_header
 
 FRAME = pd.DataFrame(

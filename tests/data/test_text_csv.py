@@ -7,7 +7,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from levelhead.data import SPLITS, TextCsv
+from levelhead.data import SPLITS
+from levelhead.data.text_csv import TextCsv
 from levelhead.data.text_files import read_columns
 from levelhead.data.texts import Texts
 

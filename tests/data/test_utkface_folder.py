@@ -7,7 +7,8 @@ import pytest
 import torch
 from drawing import picture
 
-from levelhead.data import SPLITS, UTKFaceFolder
+from levelhead.data import SPLITS
+from levelhead.data.utkface_folder import UTKFaceFolder
 
 ROWS = 120
 

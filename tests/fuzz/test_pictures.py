@@ -20,8 +20,10 @@ import pytest
 from PIL import Image
 from shares import attempt, cases
 
-from levelhead.data import CelebAFolder, ImageFolderCsv, UTKFaceFolder
 from levelhead.data.base import DataSet
+from levelhead.data.celeba_folder import CelebAFolder
+from levelhead.data.image_folder_csv import ImageFolderCsv
+from levelhead.data.utkface_folder import UTKFaceFolder
 
 # Python's own warnings are allowed here: that a name does not fit, say. What must not happen is a traceback.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120), pytest.mark.filterwarnings("ignore")]

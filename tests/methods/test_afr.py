@@ -10,8 +10,8 @@ import torch
 from labs import drawn, lab_of, recipe
 
 from levelhead.bench.tables import collect
-from levelhead.methods import AFR, DAM
-from levelhead.methods.afr import row_weights
+from levelhead.methods.afr import AFR, row_weights
+from levelhead.methods.dam import DAM
 from levelhead.methods.fit import fit
 from levelhead.methods.last_layer import HeldOut, last_layer, solve, watching_last_layer
 from levelhead.runs.evaluate import evaluate_run

@@ -9,8 +9,7 @@ from labs import Small
 from torch.nn.functional import cross_entropy
 
 from levelhead.data.base import Inputs
-from levelhead.methods import BMFT
-from levelhead.methods.bmft import importance, largest_ratio, odds_gap
+from levelhead.methods.bmft import BMFT, importance, largest_ratio, odds_gap
 from levelhead.methods.last_layer import HeldOut, solve
 
 

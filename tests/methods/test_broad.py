@@ -9,7 +9,7 @@ import torch
 from labs import Small
 from torch.nn.functional import cross_entropy
 
-from levelhead.methods import BROAD
+from levelhead.methods.broad import BROAD
 from levelhead.objectives.regions import RegionalDebiasing, boltzmann_weights
 from levelhead.types import Batch, ConfigError
 

@@ -6,8 +6,8 @@ import torch
 from labs import lab_of
 
 from levelhead.attention.contrastive import supervised_contrastive
-from levelhead.methods import CCLK, DAM
-from levelhead.methods.cclk import conditioned
+from levelhead.methods.cclk import CCLK, conditioned
+from levelhead.methods.dam import DAM
 from levelhead.methods.fit import fit
 from tiny import make_examples, tiny_vit
 

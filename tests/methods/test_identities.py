@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from levelhead.methods import Identities
 from levelhead.methods.directions import answers_in_shares
-from levelhead.methods.identities import between_people
+from levelhead.methods.identities import Identities, between_people
 from levelhead.methods.last_layer import FloatArray, HeldOut, IntArray, PeopleRows, solve
 
 ROTATION = np.linalg.qr(np.random.default_rng(0).normal(size=(20, 20)))[0]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from levelhead.methods import DFR, Decorrelation, FewLabel
-from levelhead.methods.dfr import lasso
+from levelhead.methods.decorrelation import Decorrelation
+from levelhead.methods.dfr import DFR, lasso
 from levelhead.methods.directions import answers_in_shares, calibration, largest_strength, regression_within
-from levelhead.methods.few_label import group_directions
+from levelhead.methods.few_label import FewLabel, group_directions
 from levelhead.methods.last_layer import FloatArray, HeldOut, IntArray, solve
 
 

@@ -8,8 +8,10 @@ from labs import lab_of, missing
 
 from kinds import KINDS
 from levelhead.attention.attach import is_debiased
-from levelhead.methods import JTT, METHODS, Balanced
+from levelhead.methods import METHODS
+from levelhead.methods.balanced import Balanced
 from levelhead.methods.fit import fit
+from levelhead.methods.jtt import JTT
 from levelhead.types import ConfigError
 from tiny import make_examples, make_texts, tiny_appended, tiny_bert, tiny_vit, told_groups
 

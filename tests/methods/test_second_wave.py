@@ -16,13 +16,15 @@ from labs import Small, drawn, lab_of, missing, recipe, second_stage
 from torch import Tensor, nn
 
 from levelhead.data.base import Examples
-from levelhead.methods import ERM, GEORGE, SPARE, XRM, CnC, Method, clusters
+from levelhead.methods import Method, clusters
 from levelhead.methods.clusters import k_means, silhouettes
+from levelhead.methods.cnc import CnC
+from levelhead.methods.erm import ERM
 from levelhead.methods.falling import warn_of_fall
 from levelhead.methods.fit import fit
-from levelhead.methods.george import best_clusters, hardness, mean_of_clusters
-from levelhead.methods.spare import drawing_chances
-from levelhead.methods.xrm import infer_mistakes
+from levelhead.methods.george import GEORGE, best_clusters, hardness, mean_of_clusters
+from levelhead.methods.spare import SPARE, drawing_chances
+from levelhead.methods.xrm import XRM, infer_mistakes
 from levelhead.objectives.correct_contrast import CorrectContrast, contrast, contrast_pairs
 from levelhead.objectives.cross_risk import CrossRisk, flip_chances
 from levelhead.objectives.group import group_means

@@ -14,13 +14,15 @@ import torch
 from labs import lab_of, recipe
 from torch import Tensor, nn
 
-from levelhead.data import MultiNLI
 from levelhead.data.base import Examples
 from levelhead.data.images import ImageInputs
+from levelhead.data.multinli import MultiNLI
 from levelhead.data.texts import Texts
 from levelhead.data.views import NOTHING, View
-from levelhead.methods import DAM, ERM, LearnedMixin, Method, PoE, Stage, ViewReweight
-from levelhead.methods.bias_only import cross_fitted, doubted
+from levelhead.methods import Method, Stage
+from levelhead.methods.bias_only import LearnedMixin, PoE, ViewReweight, cross_fitted, doubted
+from levelhead.methods.dam import DAM
+from levelhead.methods.erm import ERM
 from levelhead.methods.fit import fit
 from levelhead.objectives.experts import (
     LearnedProduct,

@@ -22,7 +22,7 @@ from levelhead.paper import reproduce
 from levelhead.paper.items import ITEMS, SCALES, SOURCES, Item, find_item
 from levelhead.paper.published import present_row, published, published_row
 from levelhead.paper.reproduce import Options, distinct, make_plan
-from levelhead.runs.recipe import section
+from levelhead.runs.options import section
 from levelhead.runs.train import train_run
 from levelhead.storage import read_json, write_json
 from levelhead.terminal import Terminal

@@ -9,13 +9,14 @@ import pytest
 from command_line import run
 from levelhead.data import DATASETS
 from levelhead.lm import BENCHMARKS
-from levelhead.methods import DAM, METHODS
+from levelhead.methods import METHODS
+from levelhead.methods.dam import DAM
+from levelhead.runs.options import override
 from levelhead.runs.recipe import (
     build_experiment,
     data_recipe,
     find_recipe,
     load_experiment,
-    override,
     read_recipe,
     recipe_folder,
 )

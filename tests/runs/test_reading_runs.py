@@ -33,7 +33,7 @@ from dataclasses import dataclass
 
 from levelhead.data import Card
 from levelhead.data.portraits import Portraits
-from levelhead.methods import ERM
+from levelhead.methods.erm import ERM
 
 @dataclass(frozen=True)
 class Mine(ERM):

@@ -27,8 +27,12 @@ from transformers import BertForSequenceClassification
 from kinds import KINDS as ALL_KINDS
 from levelhead.attention import DebiasConfig, QueryKeyStandardizer, alignment, append_encoder, attach, detach
 from levelhead.distributed import gather_rows
-from levelhead.methods import ARL, DAM, JTT, KD, METHODS, Method, Stage
+from levelhead.methods import METHODS, Method, Stage
+from levelhead.methods.arl import ARL
+from levelhead.methods.dam import DAM
 from levelhead.methods.fit import fit
+from levelhead.methods.jtt import JTT
+from levelhead.methods.kd import KD
 from levelhead.storage import load_tensors
 from levelhead.training.lab import Lab
 from levelhead.types import ConfigError, LevelheadError

@@ -16,8 +16,14 @@ from torch import Tensor, nn
 from kinds import KINDS
 from levelhead.attention import DebiasConfig, attach
 from levelhead.attention.attach import is_debiased
-from levelhead.methods import DAM, DRO, ERM, JTT, KD, METHODS, LfF, Method, Stage
+from levelhead.methods import METHODS, Method, Stage
+from levelhead.methods.dam import DAM
+from levelhead.methods.dro import DRO
+from levelhead.methods.erm import ERM
 from levelhead.methods.fit import fit
+from levelhead.methods.jtt import JTT
+from levelhead.methods.kd import KD
+from levelhead.methods.lff import LfF
 from levelhead.objectives.base import Objective
 from levelhead.objectives.cross_entropy import WeightedCrossEntropy
 from levelhead.storage import load_tensors, save_tensors, write_atomically, write_text

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
-from levelhead.data import Portraits
+from levelhead.data.portraits import Portraits
 from levelhead.models.features import FeatureInputs
 from levelhead.paper import reproduce
 from levelhead.paper.items import ITEMS

@@ -9,7 +9,7 @@ import pytest
 from accelerate.state import AcceleratorState
 from test_engine import make_lab
 
-from levelhead.methods import DAM
+from levelhead.methods.dam import DAM
 from levelhead.methods.fit import fit
 from levelhead.training import processes
 from levelhead.training.config import TrainConfig

@@ -13,8 +13,11 @@ import torch
 from accelerate.tracking import GeneralTracker
 from test_engine import make_lab
 
-from levelhead.methods import DAM, ERM, GroupDRO, Method
+from levelhead.methods import Method
+from levelhead.methods.dam import DAM
+from levelhead.methods.erm import ERM
 from levelhead.methods.fit import fit
+from levelhead.methods.group_dro import GroupDRO
 from levelhead.training.lab import Lab
 from levelhead.types import ConfigError
 from tiny import told_groups

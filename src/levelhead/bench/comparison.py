@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from levelhead.data import DATASETS
 from levelhead.metrics import JointRow, JointTable, estimate_to_dict
 from levelhead.metrics.joint import MARGIN
 from levelhead.report import marks
@@ -243,10 +244,9 @@ class Comparison:
 def _defaults(name: str) -> dict[str, Any] | None:
     """Return the options of a built-in data set; None of another one, and without torch, which data sets need."""
     try:
-        from levelhead.data import DATASETS
+        return dataclasses.asdict(DATASETS[name]()) if DATASETS.offers(name) else None
     except ModuleNotFoundError:
         return None
-    return dataclasses.asdict(DATASETS[name]()) if DATASETS.offers(name) else None
 
 
 def _joint_row(record: Record) -> JointRow:

@@ -40,19 +40,16 @@ from levelhead.data.folds import FEWEST, MOST, Fold, check_whole
 from levelhead.methods import METHODS
 from levelhead.plain_yaml import read_yaml
 from levelhead.runs.folder import work_of
+from levelhead.runs.options import assign, override, read_setting, section
 from levelhead.runs.recipe import (
     Experiment,
-    assign,
     build_experiment,
     check_row_name,
     data_recipe,
     find_recipe,
     is_file,
-    override,
     read_recipe,
-    read_setting,
     recipe_folder,
-    section,
 )
 from levelhead.runs.refit import training_of
 from levelhead.storage import write_text

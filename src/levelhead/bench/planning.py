@@ -24,7 +24,8 @@ from levelhead.auditing.options import MIN_COUNT
 from levelhead.bench.grid import Cell
 from levelhead.bench.tables import RunSet, by_data, collect
 from levelhead.bench.timing import predicted
-from levelhead.data import SPLITS, DataSet, Fold
+from levelhead.data import SPLITS, DataSet
+from levelhead.data.folds import Fold
 from levelhead.metrics.paired import Paired
 from levelhead.metrics.power import POWER, errors_of_detected
 from levelhead.metrics.seeds import OverSeeds, seed_by_row

@@ -8,7 +8,9 @@ from typing import Any
 
 from levelhead.bench.checks import check_told_groups
 from levelhead.bench.grid import Cell, Grid, compare_methods, make_cells, parse_methods, parse_options
-from levelhead.methods import AFR, DAM, METHODS
+from levelhead.methods import METHODS
+from levelhead.methods.afr import AFR
+from levelhead.methods.dam import DAM
 from levelhead.methods.few_label import FewGroups
 from levelhead.methods.last_layer import LastLayerMethod
 from levelhead.runs.finished import FinishedRun

@@ -18,7 +18,7 @@ from levelhead.bench.grid import GRID, Cell, Failure, Launcher
 from levelhead.bench.of_runs import compared
 from levelhead.bench.page import Compared, Comparisons, titles_of
 from levelhead.bench.tables import collect
-from levelhead.data import Fold
+from levelhead.data.folds import Fold
 from levelhead.report import text
 from levelhead.terminal import counted, spent
 

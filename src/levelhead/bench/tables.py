@@ -19,8 +19,10 @@ from levelhead.auditing.figures import left_out_sentences
 from levelhead.auditing.options import LEAVE_OUT, MIN_COUNT, check_grouping
 from levelhead.bench.comparison import LEAKING, Comparison, shown, without_folder
 from levelhead.bench.grid import GRID, Cell, read_grid
-from levelhead.data import Fold, Split
-from levelhead.methods import DAM, ERM
+from levelhead.data import Split
+from levelhead.data.folds import Fold
+from levelhead.methods.dam import DAM
+from levelhead.methods.erm import ERM
 from levelhead.metrics import Counts, JointTable, joint
 from levelhead.metrics.clustered import cluster_codes
 from levelhead.metrics.contrasts import Contrasts, Enough

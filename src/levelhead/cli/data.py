@@ -67,12 +67,11 @@ def init_command(
     """
     from levelhead.methods import METHODS
     from levelhead.runs.init import list_pictures, refuse_existing, write_recipe
-    from levelhead.runs.recipe import load_experiment
 
     place = out or Path(f"{path.resolve().name.split('.')[0] or 'mine'}.yaml")
     check_outputs({"--out": place})
     refuse_existing(place, force)
-    if method not in METHODS and ":" not in method and not method.startswith("dam+"):
+    if ":" not in method and not METHODS.offers(method.removeprefix("dam+")):
         raise ConfigError(f"Unknown method {quoted(method)}. {nearest(method, METHODS)}")
     pictures = list_pictures(path) if path.is_dir() else []
     named = {"target": target, "text_column": text, "sensitive": group}
@@ -98,7 +97,6 @@ def init_command(
         write_text(table, listing.getvalue())
         guess.said.append(f"Wrote {table}, which lists them.")
     write_text(place, recipe)
-    load_experiment(place)
     console = Terminal()
     for sentence in guess.said:
         console.print(escape(sentence), soft_wrap=True)

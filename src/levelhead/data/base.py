@@ -14,18 +14,20 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from levelhead.data.text_files import say_once
 from levelhead.storage import data_home
 from levelhead.types import ConfigError, DataError, LevelheadError, quoted
 
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 ID = "id"
+LARGEST_SIDE = 4096  # in pixels, that pictures are resized to
 TAKEN = (ID, "label", "prediction", "epoch", "row", "cluster")  # columns of a run's predictions, beside probability_*
 
 logger = logging.getLogger(__name__)
@@ -101,6 +103,8 @@ def hash_of(inputs: Inputs, labels: Tensor) -> str:
 
 def fits(device: torch.device, size: int) -> bool:
     """Whether ``size`` bytes are at most a quarter of what is free in a GPU's memory; False where there is no GPU."""
+    import torch
+
     return device.type == "cuda" and size <= torch.cuda.mem_get_info(device)[0] / 4
 
 
@@ -263,8 +267,7 @@ class DataSet(ABC):
                 f"{len(both)} people are in both the training and the validation split. Split by person, e.g. with "
                 "levelhead compare --folds."
             )
-        codes = {name: code for code, name in enumerate(dict.fromkeys(train))}
-        return torch.tensor([codes[name] for name in train], dtype=torch.int64)
+        return codes_of(train, tuple(dict.fromkeys(train)))
 
 
 def dataset_folder(root: str | Path | None, *names: str) -> Path:
@@ -296,6 +299,8 @@ GROUP = "group"
 
 def codes_of(values: Iterable[str], names: Sequence[str]) -> Tensor:
     """Return the position in ``names`` of each value, (n,) int64; -1 for an empty one, which is no name."""
+    import torch
+
     code = {"": -1} | {name: position for position, name in enumerate(names)}
     return torch.tensor([code[value] for value in values], dtype=torch.int64)
 
@@ -368,6 +373,12 @@ def check_roles(
                 f"data.sensitive {column!r} is also data.{option}, which training reads: it could not be kept from it."
             )
         opened[column] = option
+
+
+def check_image_size(image_size: int) -> None:
+    """Raise :class:`~levelhead.types.ConfigError` unless pictures can have this side, in pixels."""
+    if not 1 <= image_size <= LARGEST_SIDE:
+        raise ConfigError(f"data.image_size is {image_size}; it must be 1 to {LARGEST_SIDE} pixels.")
 
 
 def id_name_of(column: str | None) -> str:

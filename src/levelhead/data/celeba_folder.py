@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-from levelhead.data.base import SPLITS, Card, Inputs, Split, dataset_folder
+from levelhead.data.base import SPLITS, Card, Inputs, Split, check_image_size, dataset_folder
 from levelhead.data.cache import picture_inputs
 from levelhead.data.celeba import CelebA, CelebAAttributes
-from levelhead.data.images import PictureFiles, check_image_size
+from levelhead.data.images import PictureFiles
 from levelhead.data.table_set import Roles, Rows, Table
 from levelhead.types import DataError, quoted, refuse_duplicates, require_columns
 

@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from levelhead.data.base import Card, Inputs, Split, dataset_folder
+from levelhead.data.base import Card, Inputs, Split, check_image_size, dataset_folder
 from levelhead.data.cache import picture_inputs
-from levelhead.data.images import check_image_size, is_below, read_picture
+from levelhead.data.images import is_below, read_picture
 from levelhead.data.own_table import OwnTable
 from levelhead.data.table_set import Roles, Rows, Table
 from levelhead.data.targets import ordered
-from levelhead.data.text_files import cells_of
+from levelhead.data.text_files import cells_of, is_saved
 from levelhead.data.texts import texts_of
 from levelhead.spelling import is_value
 from levelhead.storage import refuse_strange_files
@@ -288,11 +288,6 @@ class Hub(OwnTable):
                 f"The set {self.path} cannot be loaded ({reason}). Check data.path, data.config_name and data.revision."
                 + " A folder works, too." * of_hub
             ) from error
-
-
-def is_saved(folder: Path) -> bool:
-    """Return whether ``save_to_disk`` of the library wrote a folder."""
-    return (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file()
 
 
 class _Pictures:

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from levelhead.data.base import Card, Inputs, Split
-from levelhead.data.cache import picture_inputs
-from levelhead.data.images import PictureFiles, check_image_size
+from levelhead.data.base import Card, Inputs, Split, check_image_size
 from levelhead.data.own_table import OwnFiles
 from levelhead.data.table_set import FileTable, Rows, Table
 from levelhead.types import DataError
@@ -76,6 +74,9 @@ class ImageFolderCsv(OwnFiles):
 
     def _pictures(self, folder: Path, rows: Rows) -> Inputs:
         """Return the pictures (n, 3, image_size, image_size) of the rows wanted."""
+        from levelhead.data.cache import picture_inputs
+        from levelhead.data.images import PictureFiles
+
         names = rows.chosen(self.file_column)
         return picture_inputs(
             PictureFiles(folder, names, rows.where), lambda at: f"{rows.where(at)}: {names[at]}", self.image_size

@@ -26,11 +26,10 @@ from torch import Tensor
 
 from levelhead.data.base import Examples, Inputs, fits
 from levelhead.terminal import tracked
-from levelhead.types import ConfigError, DataError, reason_of
+from levelhead.types import DataError, reason_of
 
 MOST_BYTES = 2**27  # of one file
 MOST_PIXELS = 100_000_000  # of one picture: more than any common camera takes, and 300 MB when decoded
-LARGEST_SIDE = 4096  # in pixels, that pictures are resized to
 # No others: for some, Pillow starts another program.
 FORMATS = ("JPEG", "MPO", "PNG", "GIF", "WEBP", "BMP", "DIB", "TIFF", "PPM", "JPEG2000", "AVIF", "ICO", "TGA")
 SHOW_PROGRESS_FROM = 2000  # pictures; fewer decode in about a second
@@ -167,12 +166,6 @@ def read_picture(path: Path, where: str) -> bytes:
     if len(content) > MOST_BYTES:
         raise DataError(f"{where}: {path} is larger than {MOST_BYTES // 2**20} MiB. Make it smaller, or drop the row.")
     return content
-
-
-def check_image_size(image_size: int) -> None:
-    """Raise :class:`~levelhead.types.ConfigError` unless pictures can have this side, in pixels."""
-    if not 1 <= image_size <= LARGEST_SIDE:
-        raise ConfigError(f"data.image_size is {image_size}; it must be 1 to {LARGEST_SIDE} pixels.")
 
 
 def decode_each(

@@ -7,9 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import ClassVar
-
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar
 
 from levelhead.data.base import (
     GROUP,
@@ -25,6 +23,9 @@ from levelhead.data.table_set import Roles, Rows, TableSet
 from levelhead.data.targets import check_target_options, classes_of, ordered
 from levelhead.spelling import is_value
 from levelhead.types import ConfigError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 logger = logging.getLogger(__name__)
 

@@ -12,9 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from levelhead.data.base import (
     GROUP,
@@ -36,6 +34,9 @@ from levelhead.data.text_files import read_columns, say_once, table_header
 from levelhead.data.texts import Texts
 from levelhead.spelling import is_value
 from levelhead.types import DataError, listed, quoted, require_own_columns
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 logger = logging.getLogger(__name__)
 

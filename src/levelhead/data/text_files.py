@@ -51,6 +51,11 @@ def table_files(folder: Path, *stems: str, suffixes: Sequence[str] = TABLE_SUFFI
     return _only_way(folder, [way for way in ways if way], stems, suffixes)
 
 
+def is_saved(folder: Path) -> bool:
+    """Return whether ``save_to_disk`` of the library datasets wrote a folder."""
+    return (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file()
+
+
 def _only_way(folder: Path, ways: list[list[Path]], stems: Sequence[str], suffixes: Sequence[str]) -> list[Path]:
     """Return the files of the one way that a table is written in."""
     if not ways:

@@ -10,17 +10,17 @@ import hashlib
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from levelhead.data.base import Inputs
 from levelhead.data.text_files import read_columns
 from levelhead.terminal import tracked
 from levelhead.types import DataError, LevelheadError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 CHUNK = 1000  # texts tokenised at once: enough for the tokenizer's threads, few enough for a bar that moves
 SHOW_PROGRESS_FROM = 20_000  # texts; fewer take about a second
@@ -114,6 +114,9 @@ class TokenInputs(Inputs):
 
     def batch(self, index: Tensor) -> dict[str, Tensor]:
         """Return each column and the ``attention_mask``, all (batch, longest) int64."""
+        import torch
+        from torch.nn.utils.rnn import pad_sequence
+
         lengths = self.lengths[index]
         ends = self._ends[index]
         spans = [slice(end - length, end) for end, length in zip(ends.tolist(), lengths.tolist(), strict=True)]
@@ -145,6 +148,8 @@ def tokenize(texts: Texts, tokenizer: Any, max_length: int) -> TokenInputs:
     ``tokenizer`` is one of transformers; it tokenises many texts at once. One without a padding token is fine: padded
     places are masked, whatever stands there. Raises :class:`~levelhead.types.DataError` for a text without any token.
     """
+    import torch
+
     columns: dict[str, list[Tensor]] = {}
     lengths: list[int] = []
     for start in tracked(range(-(-len(texts) // CHUNK)), "Tokenising texts", shown=len(texts) >= SHOW_PROGRESS_FROM):

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from levelhead.arrays import checked
 from levelhead.attention.capture import unwrapped
-from levelhead.data import Fold, Split
+from levelhead.data import Split
+from levelhead.data.folds import Fold
 from levelhead.data.portraits import MASK_NAMES
 from levelhead.inspecting.inspection import Inspection
 from levelhead.inspecting.measure import ModelInside, measure

@@ -19,7 +19,8 @@ from levelhead.lm.prompts import prompt_differences
 from levelhead.lm.runner import kept_answers, scored, scores_file, take
 from levelhead.metrics import estimate_to_dict, holm
 from levelhead.metrics.intervals import finite_or_none
-from levelhead.runs.recipe import build_options, refuse_own_code
+from levelhead.runs.options import build_options
+from levelhead.runs.recipe import refuse_own_code
 from levelhead.storage import read_json, refuse_strange_files
 from levelhead.types import ConfigError, DataError, listed
 

@@ -26,7 +26,8 @@ from levelhead.lm.loading import Beginning, load_checkpoint, place_of
 from levelhead.lm.stereoset.data import same_term
 from levelhead.lm.triplets import HELD_OUT_TERMS, TRAINING, TermSplit, Triplet, write_terms
 from levelhead.loading import without_bars
-from levelhead.runs.recipe import build_options, find_recipe, override, plain_options, read_recipe
+from levelhead.runs.options import build_options, override
+from levelhead.runs.recipe import find_recipe, plain_options, read_recipe
 from levelhead.storage import read_json, writing
 from levelhead.terminal import Progress, silent
 from levelhead.training.checkpoint import Keeper

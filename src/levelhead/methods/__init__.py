@@ -1,31 +1,6 @@
 """Training methods, one paper a file. A new one is a file here and a line in :data:`METHODS`, or a user's own class."""
 
-from levelhead.methods.afr import AFR
-from levelhead.methods.arl import ARL
-from levelhead.methods.balanced import Balanced
 from levelhead.methods.base import Method
-from levelhead.methods.bias_only import LearnedMixin, PoE, ViewReweight
-from levelhead.methods.bmft import BMFT
-from levelhead.methods.broad import BROAD
-from levelhead.methods.cclk import CCLK
-from levelhead.methods.cnc import CnC
-from levelhead.methods.dam import DAM
-from levelhead.methods.decorrelation import Decorrelation
-from levelhead.methods.dfr import DFR
-from levelhead.methods.dro import DRO
-from levelhead.methods.dsa import DSA
-from levelhead.methods.eiil import EIIL
-from levelhead.methods.erm import ERM
-from levelhead.methods.few_label import FewLabel
-from levelhead.methods.george import GEORGE
-from levelhead.methods.group_dro import GroupDRO
-from levelhead.methods.identities import Identities
-from levelhead.methods.jtt import JTT
-from levelhead.methods.kd import KD
-from levelhead.methods.lff import LfF
-from levelhead.methods.spare import SPARE
-from levelhead.methods.tadet import TADeT
-from levelhead.methods.xrm import XRM
 from levelhead.registry import Registry
 from levelhead.training.stage import Stage
 
@@ -35,65 +10,34 @@ METHODS: Registry[Method] = Registry(
     "levelhead.methods",
     "summary",
     {
-        "erm": ERM,
-        "balanced": Balanced,
-        "dro": DRO,
-        "arl": ARL,
-        "kd": KD,
-        "jtt": JTT,
-        "lff": LfF,
-        "eiil": EIIL,
-        "afr": AFR,
-        "xrm": XRM,
-        "spare": SPARE,
-        "cnc": CnC,
-        "george": GEORGE,
-        "poe": PoE,
-        "learned-mixin": LearnedMixin,
-        "view-reweight": ViewReweight,
-        "dam": DAM,
-        "identities": Identities,
-        "few-label": FewLabel,
-        "bmft": BMFT,
-        "dfr": DFR,
-        "decorrelation": Decorrelation,
-        "group-dro": GroupDRO,
-        "tadet": TADeT,
-        "broad": BROAD,
-        "ccl-k": CCLK,
-        "dsa": DSA,
+        "erm": "levelhead.methods.erm:ERM",
+        "balanced": "levelhead.methods.balanced:Balanced",
+        "dro": "levelhead.methods.dro:DRO",
+        "arl": "levelhead.methods.arl:ARL",
+        "kd": "levelhead.methods.kd:KD",
+        "jtt": "levelhead.methods.jtt:JTT",
+        "lff": "levelhead.methods.lff:LfF",
+        "eiil": "levelhead.methods.eiil:EIIL",
+        "afr": "levelhead.methods.afr:AFR",
+        "xrm": "levelhead.methods.xrm:XRM",
+        "spare": "levelhead.methods.spare:SPARE",
+        "cnc": "levelhead.methods.cnc:CnC",
+        "george": "levelhead.methods.george:GEORGE",
+        "poe": "levelhead.methods.bias_only:PoE",
+        "learned-mixin": "levelhead.methods.bias_only:LearnedMixin",
+        "view-reweight": "levelhead.methods.bias_only:ViewReweight",
+        "dam": "levelhead.methods.dam:DAM",
+        "identities": "levelhead.methods.identities:Identities",
+        "few-label": "levelhead.methods.few_label:FewLabel",
+        "bmft": "levelhead.methods.bmft:BMFT",
+        "dfr": "levelhead.methods.dfr:DFR",
+        "decorrelation": "levelhead.methods.decorrelation:Decorrelation",
+        "group-dro": "levelhead.methods.group_dro:GroupDRO",
+        "tadet": "levelhead.methods.tadet:TADeT",
+        "broad": "levelhead.methods.broad:BROAD",
+        "ccl-k": "levelhead.methods.cclk:CCLK",
+        "dsa": "levelhead.methods.dsa:DSA",
     },
 )
 
-__all__ = [
-    "AFR",
-    "ARL",
-    "BMFT",
-    "BROAD",
-    "CCLK",
-    "DAM",
-    "DFR",
-    "DRO",
-    "DSA",
-    "EIIL",
-    "ERM",
-    "GEORGE",
-    "JTT",
-    "KD",
-    "METHODS",
-    "SPARE",
-    "XRM",
-    "Balanced",
-    "CnC",
-    "Decorrelation",
-    "FewLabel",
-    "GroupDRO",
-    "Identities",
-    "LearnedMixin",
-    "LfF",
-    "Method",
-    "PoE",
-    "Stage",
-    "TADeT",
-    "ViewReweight",
-]
+__all__ = ["METHODS", "Method", "Stage"]

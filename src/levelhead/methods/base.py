@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from levelhead.data.views import View
     from levelhead.training.lab import Lab
-from levelhead.training.stage import Stage
+    from levelhead.training.stage import Stage
 from levelhead.types import DataError
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor, nn
 
-from levelhead.data import Inputs, View
+from levelhead.data import Inputs
+from levelhead.data.views import View
 from levelhead.methods.base import Method
 from levelhead.methods.last_layer import last_layer
 from levelhead.objectives.cross_entropy import WeightedCrossEntropy

@@ -22,7 +22,7 @@ def fit(method: Method, lab: Lab) -> nn.Module:
         >>> from transformers import ViTConfig, ViTForImageClassification
         >>> import levelhead as lh
         >>> from levelhead.data import DATASETS
-        >>> from levelhead.methods import DAM
+        >>> from levelhead.methods.dam import DAM
         >>> size = ViTConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, image_size=64, patch_size=32)
         >>> data = DATASETS["portraits"](train_size=64, validation_size=32, test_size=32)
         >>> lab = lh.Lab(

@@ -16,7 +16,7 @@ from levelhead.bench.grid import Grid
 from levelhead.data.phrases import Phrases
 from levelhead.loading import without_bars
 from levelhead.pretraining.masked import processor
-from levelhead.runs.recipe import section
+from levelhead.runs.options import section
 from levelhead.storage import write_json
 
 ROWS = {"train_size": 64, "validation_size": 48, "test_size": 160}

@@ -28,7 +28,7 @@ from levelhead.paper.results import Protocol, Reproduction, reproduction
 from levelhead.report.markdown import markdown
 from levelhead.report.page import write_page
 from levelhead.report.terminal import drawn_blocks
-from levelhead.runs.recipe import assign, section
+from levelhead.runs.options import assign, section
 from levelhead.storage import data_home, write_json, write_text
 from levelhead.types import ConfigError, DataError, LevelheadError, listed, quoted
 

@@ -9,17 +9,8 @@ from typing import Any, Literal
 
 from levelhead.arrays import check_fields
 from levelhead.data import DataSet
-from levelhead.runs.recipe import (
-    assign,
-    build_data,
-    build_options,
-    data_recipe,
-    find_recipe,
-    override,
-    plain_options,
-    read_recipe,
-    section,
-)
+from levelhead.runs.options import assign, build_data, build_options, override, section
+from levelhead.runs.recipe import data_recipe, find_recipe, plain_options, read_recipe
 from levelhead.training.config import TrainConfig, check_step_size
 from levelhead.types import ConfigError, check_numbers, check_seed, nearest, quoted, refuse_absurd_network
 

@@ -16,7 +16,8 @@ from levelhead.auditing.door import audit
 from levelhead.auditing.options import LEAVE_OUT, MIN_COUNT, check_grouping
 from levelhead.auditing.overall import Overall
 from levelhead.auditing.result import AuditResult
-from levelhead.data import DataSet, Examples, Fold, Groups, Split
+from levelhead.data import DataSet, Examples, Groups, Split
+from levelhead.data.folds import Fold
 from levelhead.data.texts import Texts
 from levelhead.metrics.clustered import cluster_codes
 from levelhead.models.networks import classify_one

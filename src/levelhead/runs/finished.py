@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from levelhead.data import SPLITS, Examples, Fold, Split
+from levelhead.data import SPLITS, Examples, Split
+from levelhead.data.folds import Fold
 from levelhead.data.made_up import MadeUp
 from levelhead.data.texts import Texts
 from levelhead.models.networks import load_model

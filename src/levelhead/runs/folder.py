@@ -40,14 +40,8 @@ from torch import Tensor
 from levelhead.data import DATASETS, DataSet, Examples, Groups, Split
 from levelhead.data.base import ID
 from levelhead.registry import Registry
-from levelhead.runs.recipe import (
-    Experiment,
-    build_experiment,
-    override,
-    read_recipe,
-    refuse_own_code,
-    section,
-)
+from levelhead.runs.options import override, section
+from levelhead.runs.recipe import Experiment, build_experiment, read_recipe, refuse_own_code
 from levelhead.runs.stand_in import NAME, StandInData, changed_of, method_stand_in, recorded_of
 from levelhead.storage import as_written, read_metrics, refuse_strange_files, write_atomically
 from levelhead.training.checkpoint import EPOCHS

@@ -12,14 +12,13 @@ from typing import Any
 
 import yaml
 
-from levelhead.data.hub import is_saved
 from levelhead.data.image_folder_csv import ImageFolderCsv
 from levelhead.data.splits import SPLIT_WORDS, known_splits, splits_setting
 from levelhead.data.text_csv import TextCsv
-from levelhead.data.text_files import ANY_SUFFIXES, NUMBER, first_rows, table_files
+from levelhead.data.text_files import ANY_SUFFIXES, NUMBER, first_rows, is_saved, table_files
 from levelhead.plain_yaml import read_yaml
 from levelhead.report.text import joined
-from levelhead.runs.recipe import build_data, override, section
+from levelhead.runs.options import build_data, override, section
 from levelhead.types import ConfigError, DataError, quoted, require_columns
 
 BACKBONE = "sentence-transformers/all-MiniLM-L6-v2"

@@ -9,28 +9,30 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import functools
 import os
 import re
 import shlex
 import sys
-import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from levelhead.data import DATASETS, Card, DataSet, Fold
-from levelhead.methods import DAM, ERM, METHODS, Method
+from levelhead.data import DATASETS, Card, DataSet
+from levelhead.data.folds import Fold
+from levelhead.methods import METHODS, Method
+from levelhead.methods.dam import DAM
+from levelhead.methods.erm import ERM
 from levelhead.models.networks import BackboneModel, ModelConfig, ScratchViT
-from levelhead.plain_yaml import DEEPEST, LONGEST_DOCUMENT, read_yaml
+from levelhead.plain_yaml import LONGEST_DOCUMENT, read_yaml
 from levelhead.registry import Registry
+from levelhead.runs.options import assign, build_data, build_options, choose, kind_of, override, section
 from levelhead.runs.stand_in import Chosen, StandIn, named
 from levelhead.training.config import TrainConfig
 from levelhead.training.select import FOR_ANY_METHOD, SELECTORS
 from levelhead.training.work import flatten
-from levelhead.types import ConfigError, check_seed, nearest, printable, quoted, visible
+from levelhead.types import ConfigError, check_seed, nearest, quoted, visible
 
 LONGEST_ROW_NAME = 200
 """In characters: folders are named after rows, and a name may list the options that were tried."""
@@ -223,7 +225,7 @@ def read_recipe(path: Path, *, running: bool = False) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not UTF-8 text, at byte {error.start:,}: it is no recipe.") from None
     if not isinstance(content, dict):
-        raise ConfigError(f"{path} must hold the sections data, method, model and train; it holds {_kind_of(content)}.")
+        raise ConfigError(f"{path} must hold the sections data, method, model and train; it holds {kind_of(content)}.")
     if running:
         refuse_own_code(path, content)
     return content
@@ -253,119 +255,6 @@ def refuse_own_code(file: Path, content: Mapping[str, Any]) -> None:
             )
 
 
-def _kind_of(value: Any) -> str:
-    """Say what a value is, not what it holds."""
-    kinds = {type(None): "nothing", list: "a list", str: "a text", bool: "true or false"}
-    return kinds.get(type(value), "a number")
-
-
-def override(recipe: dict[str, Any], settings: Iterable[str]) -> dict[str, Any]:
-    """Return a copy of ``recipe`` with settings such as ``train.epochs=3`` applied; values are read as YAML."""
-    for setting in settings:
-        recipe = assign(recipe, *read_setting(setting))
-    return recipe
-
-
-def read_setting(setting: str) -> tuple[str, Any]:
-    """Return the dotted key and the value of a setting such as ``train.epochs=3``; the value is read as YAML."""
-    key, equals, text = setting.partition("=")
-    if not equals or not key.strip():
-        raise ConfigError(f"--set {quoted(setting)} is not of the form key=value, e.g. --set train.epochs=3.")
-    return key.strip(), read_yaml(text, f"--set {quoted(setting)}")
-
-
-def assign(recipe: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
-    """Return a copy of ``recipe`` in which an option, by its dotted key, has another value."""
-    *parents, last = key.strip().split(".")
-    if len(parents) >= DEEPEST:
-        raise ConfigError(f"The key {quoted(key)} is nested more than {DEEPEST} deep: no option is.")
-    result = place = dict(recipe)
-    for parent in parents:
-        inner = place.get(parent)
-        place[parent] = dict(inner) if isinstance(inner, dict) else {}
-        place = place[parent]
-    place[last] = value
-    return result
-
-
-def section(recipe: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return a copy of a section of a recipe, empty if it is absent; :class:`ConfigError` if it is no mapping."""
-    content = recipe.get(name)
-    if not isinstance(content, dict | None):
-        raise ConfigError(f"Section {name} must be a mapping of options; it is {_kind_of(content)}.")
-    return dict(content or {})
-
-
-def build_options(cls: Any, options: Any, where: str) -> Any:
-    """Make ``cls`` from ``options``; unknown keys and wrong types are errors that name ``where``."""
-    if not isinstance(options, dict):
-        raise ConfigError(f"{where} must be a mapping of options, not {quoted(options)}.")
-    options = _expand_presets(cls, options)
-    _refuse_unknown_keys(cls, options, where)
-    from pydantic import ValidationError
-
-    try:
-        return _checker(cls).validate_python(options)
-    except OSError as error:
-        raise ConfigError(f"{where} names a path that cannot be used: {error.strerror}.") from None
-    except ValidationError as error:
-        problems = [
-            f"{'.'.join([where, *map(printable, problem['loc'])])}: {problem['msg']}" for problem in error.errors()
-        ]
-        more = f"; and {len(problems) - 5:,} more" if len(problems) > 5 else ""
-        raise ConfigError(f"Wrong options: {'; '.join(problems[:5])}{more}") from None
-
-
-@functools.cache  # making one takes longer than all the rest
-def _checker(cls: Any) -> Any:
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(cls)
-
-
-def _expand_presets(cls: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace ``{"preset": name, ...}`` by the named options with the others on top, where a class has presets."""
-    types = typing.get_type_hints(cls)
-    result = dict(options)
-    for key, value in options.items():
-        if isinstance(value, dict) and "preset" in value and hasattr(types.get(key), "preset"):
-            preset = dataclasses.asdict(types[key].preset(str(value["preset"])))
-            result[key] = _on_top(preset, {k: v for k, v in value.items() if k != "preset"})
-    return result
-
-
-def _on_top(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Join nested options; those ``above`` win, one by one."""
-    result = dict(below)
-    for key, value in above.items():
-        nested = isinstance(value, dict) and isinstance(result.get(key), dict)
-        result[key] = _on_top(result[key], value) if nested else value
-    return result
-
-
-def _refuse_unknown_keys(cls: Any, options: Mapping[str, Any], where: str) -> None:
-    types = typing.get_type_hints(cls)
-    known = [one.name for one in dataclasses.fields(cls)]
-    for key, value in options.items():
-        if key not in known:
-            raise ConfigError(f"Unknown key {where}.{printable(key)}. {nearest(str(key), known)}")
-        if dataclasses.is_dataclass(types[key]) and isinstance(value, dict):
-            _refuse_unknown_keys(types[key], value, f"{where}.{key}")
-
-
-def _choose(table: Registry[Any], options: Any, where: str, stand_in: Chosen | None = None) -> Any:
-    if not isinstance(options, dict) or "name" not in options:
-        raise ConfigError(f"Section {where} needs a name. Known: {', '.join(table)}.")
-    rest = {key: value for key, value in options.items() if key != "name"}
-    name = str(options["name"])
-    if stand_in is not None and not table.offers(name) and (found := stand_in(table, name, rest)) is not None:
-        return found
-    if name not in table:
-        own = " A class of your own is named module:Class, e.g. mypackage.focal:Focal." if "." in name else ""
-        raise ConfigError(f"Unknown {where}.name {quoted(name)}. {nearest(name, table)}{own}")
-    return build_options(table[name], rest, where)
-
-
 def _choose_method(options: Any, stand_in: Chosen | None) -> Method:
     """Make a method; ``dam+jtt`` is DAM with JTT, whose own options stand under ``base``."""
     name = str(options.get("name", "")) if isinstance(options, dict) else ""
@@ -376,12 +265,12 @@ def _choose_method(options: Any, stand_in: Chosen | None) -> Method:
             raise ConfigError(
                 "method.base holds options of the method under debiased attention: name it, as in dam+jtt."
             )
-        method: Method = _choose(METHODS, options, "method", stand_in)
+        method: Method = choose(METHODS, options, "method", stand_in)
         return method
     if outer != "dam":
         raise ConfigError(f"method.name {quoted(name)}: only dam can stand before a plus, as in dam+jtt.")
-    inner = _choose(METHODS, {"name": base, **section(options, "base")}, "method.base", stand_in)
-    return _choose(METHODS, {**options, "name": outer, "base": inner}, "method")
+    inner = choose(METHODS, {"name": base, **section(options, "base")}, "method.base", stand_in)
+    return choose(METHODS, {**options, "name": outer, "base": inner}, "method")
 
 
 def _choose_model(options: Any) -> ModelConfig:
@@ -417,18 +306,6 @@ def check_row_name(name: Any) -> str:
     if PATH.search(text):
         raise ConfigError(f"The name {quoted(text)} is a path. Give a name without .. and without a leading slash.")
     return text
-
-
-def build_data(options: Any, stand_in: Chosen | None = None) -> DataSet:
-    """Make a data set from the section ``data`` of a recipe."""
-    if not isinstance(options, Mapping) or not {"folds", "fold"} & options.keys():
-        data: DataSet = _choose(DATASETS, options, "data", stand_in)
-        return data
-    if options.get("folds") is None or options.get("fold") is None:
-        raise ConfigError("data.folds and data.fold belong together: into how many folds, and which of them, from 0.")
-    own = {key: value for key, value in options.items() if key not in ("folds", "fold")}
-    whole = _choose(DATASETS, own, "data", stand_in)
-    return Fold(data=whole, folds=options["folds"], fold=options["fold"])
 
 
 def build_experiment(recipe: Mapping[str, Any], stand_in: Chosen | None = None) -> Experiment:

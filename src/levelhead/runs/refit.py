@@ -20,7 +20,7 @@ from torch import Tensor
 
 from levelhead.auditing.options import LEAVE_OUT, MIN_COUNT
 from levelhead.data import Examples, Split
-from levelhead.methods import DAM
+from levelhead.methods.dam import DAM
 from levelhead.methods.last_layer import HeldOut, LastLayerMethod, last_layer, watching_last_layer
 from levelhead.runs.evaluate import write_evaluation
 from levelhead.runs.finished import FinishedRun, open_finished

@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, NoReturn
 
-from levelhead.data import Card, DataSet, Examples, Fold, Groups, Split
-from levelhead.methods import DAM, Method
+from levelhead.data import Card, DataSet, Examples, Groups, Split
+from levelhead.data.folds import Fold
+from levelhead.methods import Method
+from levelhead.methods.dam import DAM
 from levelhead.registry import Registry
 from levelhead.training.lab import Lab
 from levelhead.training.stage import Stage

@@ -14,7 +14,8 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from levelhead.data import SPLITS, Examples, Inputs, Split, View
+from levelhead.data import SPLITS, Examples, Inputs, Split
+from levelhead.data.views import View
 from levelhead.methods.fit import fit
 from levelhead.models.networks import load_model
 from levelhead.runs.card import write_card

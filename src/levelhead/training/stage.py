@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from levelhead.data.base import Inputs
-from levelhead.objectives.base import Objective
 from levelhead.types import ConfigError, check_numbers
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from levelhead.objectives.base import Objective
 
 
 @dataclass(frozen=True)
