@@ -168,7 +168,9 @@ def summary(found: dict[str, list[Figures]], rows: tuple[str, ...]) -> dict[str,
         result[row] = {
             name: {
                 "after": estimate_to_dict(over_seeds([one[name] for one in found[row]])),
-                "difference": estimate_to_dict(over_seeds([one[name] for one in found[row]], figure)),
+                "difference": estimate_to_dict(
+                    over_seeds([paired_difference(figure, one[name]) for one in found[row]])
+                ),
                 "by_seed": [one[name].value for one in found[row]],
             }
             for name, figure in before.items()

@@ -157,7 +157,7 @@ def test_tokens_that_spell_no_characters_are_placed_by_their_offsets(server: Ser
     server.reply = bytes_for_a_letter
     reached = asked(server)
     assert dict(reached.option_log_likelihoods(["Die"], [[" Tür"]]))[0] == [(-10.0, 4)]
-    assert reached.spent().uncounted == 1
+    assert reached.used.uncounted == 1
 
 
 NOTHING = {"choices": [{"text": "", "logprobs": None}]}
@@ -207,7 +207,7 @@ def test_passing_failures_are_asked_again(server: Server) -> None:
     began = time.monotonic()
     assert dict(reached.option_log_likelihoods(["a"], [[" b"]]))[0] == [(pytest.approx(value_of(" b")), 1)]
     assert time.monotonic() - began > 0.2
-    used = reached.spent()
+    used = reached.used
     assert (used.repeats, used.requests) == (4, 2)
     assert "4 asked again" in str(used)
 
@@ -275,7 +275,7 @@ def test_usage_that_cannot_be_is_not_counted(server: Server, usage: Any, counted
     server.reply = lambda payload, number: (200, completion(payload) | {"usage": usage}, {})
     reached = asked(server)
     reached.probe()
-    used = reached.spent()
+    used = reached.used
     assert (used.prompt_tokens, used.completion_tokens, used.uncounted) == counted
     assert ("no usable counts for 1" in str(used)) == bool(counted[2])
 
@@ -312,9 +312,8 @@ def test_what_was_answered_before_a_failure_is_kept(server: Server, tmp_path: Pa
     kept = (tmp_path / "run" / "answers-bbq.jsonl").read_text(encoding="utf-8").splitlines()
     assert len(kept) == 3  # the header and two items
     server.reply, server.seen[:] = lambda payload, number: None, []
-    scores = run_benchmark(BBQ(), asked(server), tmp_path, tmp_path / "run")
+    run_benchmark(BBQ(), asked(server), tmp_path, tmp_path / "run")
     assert len(server.seen) == 1 + 6 * 3
-    assert "19 requests" in scores.notes[-1]
 
 
 def test_requests_run_side_by_side_within_their_limits(server: Server) -> None:
@@ -372,7 +371,7 @@ def test_withheld_empty_and_refused_answers_are_texts(server: Server) -> None:
     reached = asked(server, concurrency=1)
     found = dict(reached.generate(reached.dialogues(list("abcd")), seed=0, max_new_tokens=9))
     assert [found[at] for at in range(4)] == [FILTERED, "I refuse.", CUT, "B"]
-    assert reached.spent().uncounted == 5
+    assert reached.used.uncounted == 5
 
 
 def test_the_key_is_sent_and_stands_nowhere(
@@ -391,8 +390,8 @@ def test_the_key_is_sent_and_stands_nowhere(
     assert len(files) >= 5
     assert not any(KEY.encode() in path.read_bytes() for path in files)
     assert KEY not in printed
-    scores = json.loads((out / "scores-bbq.json").read_text(encoding="utf-8"))
-    assert scores["usage"]["requests"] == 25
+    assert "Asked this time: 25 requests" in printed
+    assert json.loads(json_file.read_text(encoding="utf-8"))["usage"]["requests"] == 25
 
 
 @pytest.mark.parametrize(

@@ -117,16 +117,18 @@ def test_seeds_that_differ_beside_items_that_agree() -> None:
     assert (found.value, found.low <= 0, found.high >= 1) == (pytest.approx(2 / 3), True, True)
     same = over_seeds(seeds[:1] * 3)
     assert (same.low, same.high) == pytest.approx((seeds[0].low, 1))
-    against = over_seeds(seeds[:1] * 3, seeds[1])
+    against = over_seeds([paired_difference(seeds[1], seeds[0])] * 3)
     assert (against.value, against.high) == pytest.approx((1, 1))
     assert against.low == pytest.approx(2 * 0.025 ** (1 / 40) - 1)
     assert pooled(seeds).low < 2 / 3
-    without = over_seeds(seeds[:1] * 3, estimated(shares(0, 40), None, ratio))  # a scale without known ends
+    endless = estimated(shares(0, 40), None, ratio)  # a scale without known ends
+    without = over_seeds([paired_difference(endless, seeds[0])] * 3)
     assert without.reason == "no interval: all items agree"
     assert math.isnan(without.low)
     # Student's interval of two shares, 0.05 and 0.95, ended beyond 1; a difference from 0 did, too.
     apart = [estimated(shares(right, 20), None, ratio, ends=SHARE) for right in (1, 19)]
-    found, against = over_seeds(apart), over_seeds(apart, estimated(shares(0, 20), None, ratio, ends=SHARE))
+    never = estimated(shares(0, 20), None, ratio, ends=SHARE)
+    found, against = over_seeds(apart), over_seeds([paired_difference(never, one) for one in apart])
     assert (found.low, found.high, against.low, against.high) == (0, 1, -1, 1)
 
 
@@ -147,10 +149,10 @@ def test_the_difference_over_seeds_is_paired_by_item() -> None:
     ones, terms = np.ones(100), np.arange(100) // 10
     before = estimated(np.stack([items, ones], axis=1), terms, ratio)
     after = [estimated(np.stack([items + shift, ones], axis=1), terms, ratio) for shift in (1.0, 2.0, 3.0)]
-    found = over_seeds(after, before)
+    found = over_seeds([paired_difference(before, one) for one in after])
     assert found.value == pytest.approx(2.0)
     assert (found.high - found.low) / 2 == pytest.approx(4.303 * math.sqrt(1 / 3), rel=0.01)  # seeds alone
-    one = over_seeds(after[:1], before)
+    one = over_seeds([paired_difference(before, after[0])])
     assert (one.value, one.reason) == (pytest.approx(1.0), "no interval: all items agree")
     one = over_seeds([estimated(np.stack([items + 1, ones], axis=1), terms, ratio)])
     assert "one seed" in str(one.reason)

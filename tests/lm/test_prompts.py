@@ -20,7 +20,7 @@ from levelhead.lm.base import Answer
 from levelhead.lm.bbq import BBQ, LISTED, ORDERS
 from levelhead.lm.comparison import comparison_summary
 from levelhead.lm.crows_pairs import CrowSPairs
-from levelhead.lm.page import language_model_page, scores_page
+from levelhead.lm.page import language_model_page
 from levelhead.lm.prompts import APART, UNDER_PROMPT_NOISE, prompt_noise, prompts_of
 from levelhead.lm.runner import run_benchmark, scores_file
 from levelhead.lm.stereoset import StereoSet
@@ -97,11 +97,7 @@ def test_a_bias_that_follows_the_wording_is_not_distinguishable(tmp_path: Path) 
     both = estimate_from_dict(bias["both"])
     assert (both.low, both.high) == (-1.0, 1.0)  # cut at the ends of the scale
     assert bias["verdict"] == UNDER_PROMPT_NOISE
-    assert {name: figure["value"] for name, figure in found["consistency"].items()} == {
-        "prompts": 0,
-        "wordings": 0,
-        "orders": 1,
-    }
+    assert found["consistency"]["prompts"]["value"] == 0
     assert read_json(scores_file(tmp_path / "run", "bbq"))["prompt_noise"] == found
 
 
@@ -115,8 +111,7 @@ def test_a_bias_of_every_wording_is_apart(tmp_path: Path) -> None:
     assert asked(tmp_path, model, tmp_path / "run") == found  # resumed: nothing is asked again
     assert len(model.asked) == before == 9 * ITEMS
     found = asked(tmp_path, Ruled(lambda prompt, options: 0), tmp_path / "first")  # a choice by place
-    assert found["consistency"]["orders"]["value"] == 0
-    assert found["consistency"]["wordings"]["value"] == 1
+    assert found["consistency"]["prompts"]["value"] == 0
     assert estimate_from_dict(of(found, "accuracy_ambiguous")["items"]).value == pytest.approx(2 / 3 / 5)
 
 
@@ -159,32 +154,21 @@ def test_two_models_are_compared_over_wordings(tmp_path: Path) -> None:
         prompt_noise(BBQ(), before, tmp_path, None)
 
 
-def test_the_usage_is_that_of_all_prompts_and_of_all_runs_into_a_folder(
+def test_the_verb_asks_in_all_prompts_once_and_keeps_the_answers(
     server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(tmp_path, [record(row) for row in range(8)])
-    out, json_file = tmp_path / "run", tmp_path / "out.json"
+    html = tmp_path / "out.html"
     line = ["lm", "bench", "bbq", "--endpoint", server.url, "--api-model", "m", "--data-root", tmp_path]
-    line += ["--out", out, "--prompt-noise", "--json", json_file, "--limit"]
-
-    def bench(limit: int) -> tuple[str, dict[str, Any], dict[str, Any]]:
-        assert run(*line, limit) == 0
-        return said(capsys), read_json(scores_file(out, "bbq")), read_json(json_file)["benchmarks"][0]
-
-    printed, kept, shown = bench(2)
-    for words in ("bbq is asked with 9 prompts", "times as many as one prompt"):
+    line += ["--out", tmp_path / "run", "--prompt-noise", "--html", html, "--limit", 2]
+    assert run(*line) == 0
+    printed, page = said(capsys), html.read_text(encoding="utf-8")
+    asked = 1 + 9 * 2 * 3  # the probe, and each option in each prompt
+    assert len(server.seen) == asked
+    for words in ("bbq is asked with 9 prompts", "times as many as one prompt", f"Asked this time: {asked} requests"):
         assert words in printed
-    page = json.dumps(scores_page([kept], name="x"))
-    assert "one answer under all orders" in page
+    assert "one answer under all prompts" in page
     assert "over 9 prompts" in page
     assert "A lamp and a kettle" not in page
-    asked = len(server.seen)
-    assert asked == 1 + 9 * 2 * 3  # the probe, and each option in each prompt
-    assert shown["prompt_noise"]["usage"]["requests"] == asked
-    assert kept["usage"]["requests"] == 7
-    assert f"Over all 9 prompts: {asked} requests" in page
-    printed, kept, shown = bench(2)  # all answers are kept, but for the probe
-    assert shown["prompt_noise"]["usage"]["requests"] == len(server.seen) == asked + 1
-    assert [note for note in kept["notes"] if "requests" in note] == [kept["notes"][-1]]
-    bench(4)
-    assert bench(8)[2]["prompt_noise"]["usage"]["requests"] == len(server.seen)
+    assert run(*line) == 0
+    assert len(server.seen) == asked + 1  # all answers are kept, but for the probe

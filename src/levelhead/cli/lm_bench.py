@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -340,6 +341,10 @@ def _run(asked: SimpleNamespace, chosen: Sequence[Benchmark], model: LanguageMod
         raise typer.Exit(130) from None
     records = [read_json(scores_file(folder, one.name)) for one in chosen]
     whole = {"kind": "scores", "model": model.fingerprint(), "limit": limit, "benchmarks": records}
+    if asked.endpoint is not None:
+        used = cast("Endpoint", model).used
+        console.print(f"Asked this time: {used}", soft_wrap=True)
+        whole["usage"] = asdict(used)
     _write(asked, whole, records, asked.name)
     if asked.predictions is None or asked.out is not None:
         console.print(f"Next: levelhead lm compare {escape(str(folder))} OTHER_FOLDER", soft_wrap=True)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeGuard
 from urllib.parse import urlsplit
@@ -55,11 +55,6 @@ class Usage:
     completion_tokens: int = 0
     uncounted: int = 0
     repeats: int = 0
-
-    def __add__(self, other: Usage) -> Usage:
-        """Return what was used in all."""
-        theirs = asdict(other)
-        return Usage(**{name: count + theirs[name] for name, count in asdict(self).items()})
 
     def __str__(self) -> str:
         """Say it in a sentence."""
@@ -206,11 +201,10 @@ class Endpoint:
         """Raise: windows need the model's tokens."""
         raise ConfigError("Perplexity reads windows of tokens, and an endpoint does not show its tokens: give --model.")
 
-    def spent(self) -> Usage:
-        """Return what was used since the last call."""
-        used, self._usage = self._usage, Usage()
-        used.repeats, self._transport.repeats = self._transport.repeats, 0
-        return used
+    @property
+    def used(self) -> Usage:
+        """What was used so far."""
+        return replace(self._usage, repeats=self._transport.repeats)
 
     def _spelt(self, payload: dict[str, Any]) -> dict[str, Any]:
         """Return fields by their names at this server, without those that it does not take."""

@@ -164,12 +164,12 @@ def held_out_triplets(
     Raises :class:`~levelhead.types.DataError` for a model that may have been trained on all terms, and if no triplet is
     left.
     """
-    held_out = {place: found for place in places if (found := terms_held_out(place)) is not None}
+    held_out = {place: those for place in places if (those := terms_held_out(place)) is not None}
     if terms is not None:
         kept, how = frozenset(map(same_term, read_terms(terms))), f"the terms of {terms.name}"
         if seen := kept - kept.intersection(*held_out.values()):
             how += f", {len(seen)} of which a training may have seen"
-    elif unknown := [place for place, found in held_out.items() if not found]:
+    elif unknown := [place for place, those in held_out.items() if not those]:
         raise DataError(
             f"{unknown[0]} was trained by KLAAD without {HELD_OUT_TERMS}: its held-out terms are unknown. Give --terms "
             "with a file of such terms, one per line."

@@ -180,50 +180,42 @@ def p_value(difference: Estimate) -> float:
 def pooled(figures: Sequence[Estimate]) -> Estimate:
     """Estimate the mean of figures of the same items, with an interval over items alone.
 
-    Undefined where one of them is, or where they are not based on the same rows.
+    Undefined where one of them is, and without an interval where they are not based on the same rows.
     """
     if not figures or not all(figure.defined for figure in figures):
         return Estimate.undefined("one of the figures is undefined")
-    if (sample := _mean(figures)) is None:
-        return Estimate.undefined("the figures do not keep the same items")
     value, count = float(np.mean([figure.value for figure in figures])), min(figure.n for figure in figures)
+    if (sample := _mean(figures)) is None:
+        return Estimate.without_interval(value, count, "the figures do not keep the same items")
     return _bounded(value, sample, count, "cluster", differ=True)
 
 
-def over_seeds(after: Sequence[Estimate], before: Estimate | None = None) -> Estimate:
-    """Estimate the mean of one score over training seeds, less ``before`` where it is given.
+def over_seeds(figures: Sequence[Estimate]) -> Estimate:
+    """Estimate the mean over training seeds of one score, or of one difference from :func:`paired_difference`.
 
-    Its variance is that of the mean over items (all seeds and ``before`` see the same ones) plus what the variance
-    between seeds has beyond the noise of (seed x item), divided by their number; degrees of freedom are those of
+    Its variance is that of the mean over items (all seeds see the same ones) plus what the variance between seeds has
+    beyond the noise of (seed x item), divided by their number; degrees of freedom are those of
     :mod:`levelhead.metrics.seeds`. One seed has the interval of its items alone, and ``reason`` says so. There is no
     interval where the figures do not keep their items, or are based on different ones.
     """
-    figures = [*after, *([] if before is None else [before])]
-    if not after or not all(figure.defined for figure in figures):
-        return Estimate.undefined("undefined for a seed")
-    base = 0.0 if before is None else before.value
-    values, count = np.array([figure.value for figure in after]), min(figure.n for figure in figures)
-    value = float(values.mean()) - base
-    if (sample := _mean(after)) is None or _mean(figures) is None:
-        return Estimate.without_interval(value, count, "the figures do not keep the same items")
-    joint: Estimate = _bounded(value, sample, count, "cluster", differ=True)
-    if before is not None:
-        joint = paired_difference(before, replace(joint, value=float(values.mean())))
-    if len(after) == 1:
+    joint = pooled(figures)
+    sample: Sample | None = getattr(joint, "sample", None)
+    if sample is None:
+        return joint
+    if len(figures) == 1:
         why = joint.reason or "one seed: its variance over seeds is unknown and not in the interval"
         return replace(joint, reason=why)
-    kept: Sample | None = getattr(joint, "sample", None)
-    if kept is None or (math.isnan(joint.low) and joint.reason != AGREE):
+    if math.isnan(joint.low) and joint.reason != AGREE:
         return joint
-    each = np.array([figure.sample.pulls for figure in after])  # type: ignore[attr-defined]
-    spread = OverSeeds.of([values], [float(np.var(each, axis=0, ddof=1).sum())])
-    half = spread.join(kept.error**2, kept.freedom if kept.error else math.inf).arm(LEVEL)
-    low, high = value - half, value + half
-    if not kept.error:  # items add no variance, and still are a sample
+    each = np.array([figure.sample.pulls for figure in figures])  # type: ignore[attr-defined]
+    spread = OverSeeds.of([np.array([figure.value for figure in figures])], [float(np.var(each, axis=0, ddof=1).sum())])
+    half = spread.join(sample.error**2, sample.freedom if sample.error else math.inf).arm(LEVEL)
+    low, high = joint.value - half, joint.value + half
+    if not sample.error:  # items add no variance, and still are a sample
         if math.isnan(joint.low) and half <= SAME:
             return joint
         low, high = float(np.fmin(low, joint.low)), float(np.fmax(high, joint.high))
-    return Estimate(value, low, high, count).within(*(kept.ends or (-math.inf, math.inf)))
+    return Estimate(joint.value, low, high, joint.n).within(*(sample.ends or (-math.inf, math.inf)))
 
 
 def ratio(sums: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -161,7 +161,6 @@ def _facts(block: Record) -> Iterator[tuple[str, str]]:
         p = ", ".join(f"{name} {number(one[key], 4)}" for key, name in _P.items() if one[key] is not None)
         told[f"test over templates: {spaced(one['score'])}"] = f"{counted(one['templates'], 'template')}, {p}"
     noise = block.get("prompt_noise") or {"consistency": {}}
-    told["wordings"] = noise.get("used")
     for key, figure in noise["consistency"].items():
         told[f"share of items with one answer under all {key}"] = figure and _said(figure)
     yield from ((f"{block['name']}: {key}", short(text, 600)) for key, text in told.items() if text)

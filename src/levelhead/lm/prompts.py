@@ -10,11 +10,9 @@ others below ``prompts/``.
 
 from __future__ import annotations
 
-import functools
 import math
-import operator
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,7 @@ import numpy as np
 
 from levelhead.lm.base import Answer, Benchmark, Headline, Item, Scores
 from levelhead.lm.intervals import SHARE, SIGNED, estimated, over_seeds, paired_difference, pooled, ratio
-from levelhead.lm.runner import rescored, scores_file, usage_of
+from levelhead.lm.runner import rescored, scores_file
 from levelhead.metrics import estimate_to_dict
 from levelhead.storage import read_json, write_json
 from levelhead.types import ConfigError, Estimate
@@ -68,9 +66,7 @@ def prompt_noise(benchmark: Benchmark, folder: Path, root: Path | None, limit: i
                             over items, and over items and wordings; the standard deviation between wordings; the
                             smallest and largest figure of a prompt; how many prompts lie on the other side of the
                             ideal than their mean
-        consistency         {"prompts", "wordings", "orders"}: share of items with one answer under all of them;
-                            "orders" is null where no option is listed
-        usage, used         of an endpoint: the requests of all prompts, and the sentence
+        consistency         {"prompts"}: share of items with one answer under all of them
     """
     prompts, answered, scores = _scored(benchmark, folder, root, limit)
     found = {
@@ -80,12 +76,8 @@ def prompt_noise(benchmark: Benchmark, folder: Path, root: Path | None, limit: i
                    if name in scores[0].overall],
         "consistency": _consistency(prompts, answered),
     }  # fmt: skip
-    files = [scores_file(prompt.folder, benchmark.name) for prompt in prompts]
-    records = [read_json(file) for file in files]
-    if "usage" in records[0]:
-        total = functools.reduce(operator.add, map(usage_of, records))
-        found |= {"usage": asdict(total), "used": f"Over all {len(prompts)} prompts: {total}"}
-    write_json(files[0], records[0] | {"prompt_noise": found})
+    file = scores_file(folder, benchmark.name)
+    write_json(file, read_json(file) | {"prompt_noise": found})
     return found
 
 
@@ -167,7 +159,7 @@ def _verdict(ideal: float, narrow: Sequence[Estimate], both: Estimate) -> str:
 
 
 def _consistency(prompts: Sequence[Prompt], answered: Sequence[Sequence[tuple[Item, Answer]]]) -> dict[str, Any]:
-    """Return the shares of items that get one answer; intervals draw what the benchmark's cells name, or items."""
+    """Return the share of items that get one answer; intervals draw what the benchmark's cells name, or items."""
     choices = [
         [prompt.benchmark.choice(item, answer) for item, answer in own]
         for prompt, own in zip(prompts, answered, strict=True)
@@ -176,17 +168,5 @@ def _consistency(prompts: Sequence[Prompt], answered: Sequence[Sequence[tuple[It
     items = [item for item, _ in answered[0]]
     clusters = ["/".join(str(item.content[key]) for key in keys) for item in items] if keys else None
 
-    def same(which: Sequence[int]) -> Callable[[int], bool]:
-        return lambda row: len({choices[at][row] for at in which}) == 1 and choices[which[0]][row] is not None
-
-    def share(alike: Callable[[int], bool]) -> dict[str, Any]:
-        rows = [(float(alike(row)), 1.0) for row in range(len(items))]
-        return estimate_to_dict(estimated(rows, clusters, ratio, ends=SHARE))
-
-    groups = list(_by_wording(prompts, range(len(prompts))).values())
-    listed = [group for group in groups if len(group) > 1]
-    return {
-        "prompts": share(same(range(len(prompts)))),
-        "wordings": share(same([group[0] for group in groups])),
-        "orders": share(lambda row: all(same(group)(row) for group in listed)) if listed else None,
-    }
+    rows = [(float(len({*own}) == 1 and own[0] is not None), 1.0) for own in zip(*choices, strict=True)]
+    return {"prompts": estimate_to_dict(estimated(rows, clusters, ratio, ends=SHARE))}

@@ -33,13 +33,13 @@ from levelhead.lm.base import (
 )
 from levelhead.lm.benchmarks import recorded_class
 from levelhead.metrics import estimate_to_dict
-from levelhead.storage import check_outputs, read_json, write_json, writing
+from levelhead.storage import check_outputs, write_json, writing
 from levelhead.types import ConfigError, DataError, LevelheadError, quoted
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from levelhead.lm.endpoint import Endpoint, Usage
+    from levelhead.lm.endpoint import Endpoint
     from levelhead.lm.model import LanguageModel
 
 FORMAT = 1
@@ -57,8 +57,7 @@ def run_benchmark(
 ) -> Scores:
     """Ask a model what is still unanswered in ``folder``, then score, and write both files.
 
-    Kept answers are taken whatever the benchmark's ``free_options`` were then, since no answer depends on these. An
-    endpoint's usage is added to what the scores record of kept answers.
+    Kept answers are taken whatever the benchmark's ``free_options`` were then, since no answer depends on these.
     ``limit`` takes this many items of each category, see :func:`take`; a later run with more keeps the answers that
     there are. A ``console`` gets a bar with the time left.
 
@@ -68,13 +67,10 @@ def run_benchmark(
     """
     items = take(benchmark, benchmark.read(root), limit)
     header = _header(benchmark, model)
-    file_of_scores = scores_file(folder, benchmark.name)
-    earlier = read_json(file_of_scores) if hasattr(model, "spent") and file_of_scores.is_file() else {}
     began = time.monotonic()
     with _opened(path := answers_file(folder, benchmark.name)) as file:
         answers = _continued(file, path, benchmark, header, items)
         missing = [item for item in items if item.id not in answers]
-        resumed = bool(answers) and earlier.get("fingerprint") == header["model"]
         with _bar(console, benchmark.name, len(items), len(items) - len(missing)) as advance:
             hashes = {item.id: _hash(item) for item in missing}
             for answer in _asked(benchmark, model, missing):
@@ -96,13 +92,9 @@ def run_benchmark(
         notes += [UNASKED_CHAT] if model.has_chat_template and not getattr(benchmark, "chat", True) else []
         prompt = benchmark.prompt_shown(cast("LanguageModel", model))
         about |= {"prompt": prompt} if prompt else {}
-    measured["seconds"] = round(time.monotonic() - began, 1)  # of this process alone; usage is that of all
-    if hasattr(model, "spent"):
-        used = model.spent() + usage_of(earlier if resumed else {})
-        notes += [str(used)] if used.requests else []
-        measured["usage"] = dataclasses.asdict(used)
+    measured["seconds"] = round(time.monotonic() - began, 1)  # of this process alone
     scores = dataclasses.replace(scores, notes=tuple(notes))
-    write_json(file_of_scores, scores_to_dict(scores) | about | measured)
+    write_json(scores_file(folder, benchmark.name), scores_to_dict(scores) | about | measured)
     return scores
 
 
@@ -127,14 +119,6 @@ def _asked(benchmark: Benchmark, model: LanguageModel | Endpoint | Given, items:
     if isinstance(model, Given):
         return model.answers(benchmark, items) if items else ()
     return benchmark.ask(cast("LanguageModel", model), items) if items else ()  # an endpoint answers the same calls
-
-
-def usage_of(record: dict[str, Any]) -> Usage:
-    """Return what kept scores record of requests."""
-    from levelhead.lm.endpoint import Usage
-
-    names = {field.name for field in dataclasses.fields(Usage)}
-    return Usage(**{name: value for name, value in (record.get("usage") or {}).items() if name in names})
 
 
 class Given:
