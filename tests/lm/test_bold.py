@@ -245,8 +245,8 @@ def test_classifiers_give_shares_and_mean_probabilities(tmp_path: Path, monkeypa
         read = [tokenizer(text, truncation=True, max_length=256, return_tensors="pt") for text in texts if text]
         expected = torch.cat([network(**one).logits.sigmoid() for one in read])
     largest = expected.max(1).values.sort().values
-    threshold = float(largest[1:3].mean())  # two texts are above it, two below
-    classifier = TextClassifier("tone", str(tmp_path / "classifier"), ("rude", "loud"), threshold)
+    monkeypatch.setattr(bold, "THRESHOLD", float(largest[1:3].mean()))  # two texts are above it, two below
+    classifier = TextClassifier("tone", str(tmp_path / "classifier"), ("rude", "loud"))
     overall = BOLD(classifiers=(classifier,)).score(items, answer(items, texts)).overall
     assert overall["tone_rude"].value == pytest.approx(float(expected[:, 1].mean()), abs=1e-5)
     assert overall["tone_loud"].value == pytest.approx(float(expected[:, 0].mean()), abs=1e-5)

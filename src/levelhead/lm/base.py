@@ -11,6 +11,7 @@ import hashlib
 import itertools
 import json
 import math
+import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from levelhead.data.base import Card
+from levelhead.lm.files import objects_of
 from levelhead.types import ConfigError, DataError, Estimate, quoted
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ THOUGHTS = (
     ("", "assistantfinal"),  # the same where a server leaves special tokens out
 )
 """How models mark their thoughts: begin, empty where a text without thoughts may begin so, and end."""
+FIELD = re.compile(r"\{(\w+)\}")
 LIKELIHOOD = "log_likelihood"
 """What sentences are compared by in causal models."""
 CUT, FILTERED, TOOL_CALL = WORDLESS = ("<|cut|>", "<|filtered|>", "<|tool call|>")
@@ -109,6 +112,16 @@ def answers_by_id(items: Sequence[Item], answers: Sequence[Answer], benchmark: s
             raise DataError(f"{benchmark}: {which}. Give each item exactly one.")
     given = {answer.id: answer for answer in answers}
     return {item.id: given[item.id] for item in items}
+
+
+def fields_of(template: str) -> list[str]:
+    """Return the fields of a template, such as context of "{context}", each once and in order."""
+    return list(dict.fromkeys(FIELD.findall(template)))
+
+
+def filled(template: str, texts: Mapping[str, str]) -> str:
+    """Return a template with a text in the place of each field; a brace that is no field's stays."""
+    return FIELD.sub(lambda field: texts[field[1]], template)
 
 
 def finite_number(answer: Answer, content: Mapping[str, Any], name: str, benchmark: str) -> float:
@@ -230,8 +243,7 @@ class Benchmark(ABC):
         Raises :class:`~levelhead.types.DataError` that names the line for one that cannot be read.
         """
         wanted = {item.id for item in items}
-        lines, _ = json_lines(path.read_bytes().rstrip() + b"\n", path)
-        answers = (answer_of(line, path) for line in lines if "benchmark" not in line)
+        answers = (answer_of(line, path) for _, line in objects_of(path) if "benchmark" not in line)
         return [answer for answer in answers if answer.id in wanted]
 
 
@@ -359,19 +371,6 @@ def model_name(place: str | Path) -> str:
         return path.name
     folder = path.absolute()
     return (folder.parent.name if folder.name == "model" else "") or folder.name
-
-
-def whole_characters(value: Any) -> Any:
-    """Return JSON in whose texts U+FFFD replaces each half of a character (a lone surrogate), as in decoded tokens.
-
-    >>> whole_characters({"text": "so good \\ud83d"}) == {"text": "so good \\ufffd"}
-    True
-    """
-    if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, Mapping):
-        return {key: whole_characters(one) for key, one in value.items()}
-    return [whole_characters(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def json_lines(content: bytes, path: Path) -> tuple[list[dict[str, Any]], int]:

@@ -29,7 +29,6 @@ from levelhead.lm.base import (
     json_lines,
     model_name,
     spread_over,
-    whole_characters,
 )
 from levelhead.lm.benchmarks import recorded_class
 from levelhead.metrics import estimate_to_dict
@@ -76,9 +75,8 @@ def run_benchmark(
             for answer in _asked(benchmark, model, missing):
                 if answer.id not in hashes or answer.id in answers:
                     raise DataError(f"{benchmark.name} gave an unexpected answer: {quoted(answer.id)}.")
-                content = whole_characters(answer.content)
-                _append(file, {"id": answer.id, "item": hashes[answer.id], "content": content})
-                answers[answer.id] = Answer(answer.id, content)
+                kept = _append(file, {"id": answer.id, "item": hashes[answer.id], "content": answer.content})
+                answers[answer.id] = Answer(answer.id, kept["content"])
                 advance()
     scores = benchmark.score(items, [answers[item.id] for item in items if item.id in answers])
     notes, measured = [*scores.notes], dict[str, Any](items=len(items), asked=len(missing))
@@ -252,7 +250,8 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
         yield file
 
 
-def _append(file: BinaryIO, record: dict[str, Any]) -> None:
+def _append(file: BinaryIO, record: dict[str, Any]) -> dict[str, Any]:
+    """Write a record, and return it as it is read; U+FFFD replaces each half of a character, as in decoded tokens."""
     try:
         text = json.dumps(record, ensure_ascii=False, allow_nan=False)
     except ValueError:
@@ -260,10 +259,12 @@ def _append(file: BinaryIO, record: dict[str, Any]) -> None:
             f"The model gives no finite number for item {quoted(record.get('id'))}. Nothing is scored. If "
             "numbers overflow, use --precision float32 or bfloat16; if its weights hold NaN, restore them."
         ) from None
-    line = memoryview(text.encode("utf-8", "surrogatepass") + b"\n")
+    text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    line = memoryview(text.encode() + b"\n")
     with writing(Path(file.name)):
         while line:
             line = line[file.write(line) :]
+    return dict(json.loads(text))
 
 
 def _continued(

@@ -25,15 +25,12 @@ from typing import Any
 
 import numpy as np
 
-from levelhead.lm.base import LIKELIHOOD, Answer, Headline, Item, Scores
+from levelhead.lm.base import LIKELIHOOD, Answer, Benchmark, Headline, Item, Scores
 from levelhead.lm.bbq import BBQ
 from levelhead.lm.bbq.data import FIELDS, item_of
-from levelhead.lm.bbq.score import score_answers as score_bbq
 from levelhead.lm.crows_pairs import CrowSPairs
 from levelhead.lm.crows_pairs.data import SENTENCES
-from levelhead.lm.crows_pairs.score import score_answers as score_crows_pairs
 from levelhead.lm.discrim_eval import REFERENCES, DiscrimEval
-from levelhead.lm.discrim_eval import score_answers as score_discrimination
 from levelhead.lm.intervals import SHARE, estimated, ratio
 from levelhead.types import ConfigError, DataError, Estimate, quoted, reason_of
 
@@ -135,13 +132,9 @@ def _hashed(value: Any) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big", signed=True)
 
 
-def _document(record: Record) -> str:
-    """Return the hash of a document that the harness gives; of a log without it, the same hash of its content."""
-    given = record.get("doc_hash")
-    if isinstance(given, str):
-        return given
-    content = json.dumps(record["doc"], indent=2, default=str, ensure_ascii=False)
-    return hashlib.sha256(content.encode()).hexdigest()
+def _document(record: Record) -> int:
+    """Return the hash that the harness gives of a document, or one of its content."""
+    return _hashed(record.get("doc_hash") or record["doc"])
 
 
 def _key(record: Record, documents: dict[int, list[Any]]) -> int:
@@ -149,7 +142,7 @@ def _key(record: Record, documents: dict[int, list[Any]]) -> int:
 
     An id alone is no key: some versions of the harness write wrong ones beside right hashes.
     """
-    document, own = _hashed(_document(record)), record.get("doc_id")
+    document, own = _document(record), record.get("doc_id")
     ids = documents.setdefault(document, [])
     if own not in ids:
         ids.append(own)
@@ -194,13 +187,12 @@ def _text(record: Record, where: str) -> str:
 
 @dataclass(frozen=True)
 class _Kind:
-    """Documents of a benchmark that is scored here: fields, numbers of choices (none: any), and how one is read."""
+    """Documents of a ``benchmark``: fields, numbers of choices (none: any), and how one is read."""
 
     fields: frozenset[str]
     choices: tuple[int, ...]
     read: Callable[[Record, str], tuple[dict[str, Any], dict[str, Any]]]
-    score: Callable[[Sequence[Item], Sequence[Answer]], Scores]
-    headline: Callable[[str, str], Headline | None]
+    benchmark: Benchmark
 
 
 def _bbq(record: Record, where: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -235,13 +227,10 @@ def _discrimination(record: Record, where: str) -> tuple[dict[str, Any], dict[st
 
 
 KINDS = (
-    _Kind(frozenset(FIELDS), (), _bbq, score_bbq, BBQ.headline),
-    _Kind(frozenset(SENTENCES), (2,), _crows_pairs, score_crows_pairs, CrowSPairs.headline),
-    _Kind(
-        frozenset(("decision_question_id", *REFERENCES)), (4,), _discrimination, score_discrimination,
-        DiscrimEval.headline,
-    ),
-)  # fmt: skip
+    _Kind(frozenset(FIELDS), (), _bbq, BBQ()),
+    _Kind(frozenset(SENTENCES), (2,), _crows_pairs, CrowSPairs()),
+    _Kind(frozenset(("decision_question_id", *REFERENCES)), (4,), _discrimination, DiscrimEval()),
+)
 
 
 class _Items:
@@ -264,11 +253,11 @@ class _Items:
         return sorted(self.found)
 
     def headline(self, score: str) -> Headline | None:
-        return self.kind.headline("", score)
+        return self.kind.benchmark.headline("", score)
 
     def score(self, task: str, keep: Keep) -> Scores:
         chosen = [self.found[key] for key in self.keys() if keep is None or key in keep]
-        return self.kind.score([item for item, _ in chosen], [answer for _, answer in chosen])
+        return self.kind.benchmark.score([item for item, _ in chosen], [answer for _, answer in chosen])
 
 
 class _Metrics:
@@ -286,7 +275,7 @@ class _Metrics:
                 raise DataError(f"{where}: its document has no field {quoted(name)}. There are: {', '.join(doc)}.")
         fields = next((some for some in TEMPLATES if set(some) <= doc.keys()), ())
         fields = (self.cluster,) if self.cluster else fields
-        cluster = _hashed([doc[name] for name in fields]) if fields else _hashed(_document(record))
+        cluster = _hashed([doc[name] for name in fields]) if fields else _document(record)
         name = self.by or next((name for name in CATEGORIES if isinstance(doc.get(name), str | int)), "")
         self.documents[key] = (cluster, sys.intern(str(doc[name])) if name else None)
         kind = str(record.get("filter", "none"))

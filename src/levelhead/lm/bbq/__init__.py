@@ -6,11 +6,22 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from string import Formatter
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from levelhead.data.base import Card
-from levelhead.lm.base import Answer, Benchmark, Headline, Item, Scores, Task, answers_by_id, drawn_by, thought_marks
+from levelhead.lm.base import (
+    Answer,
+    Benchmark,
+    Headline,
+    Item,
+    Scores,
+    Task,
+    answers_by_id,
+    drawn_by,
+    fields_of,
+    filled,
+    thought_marks,
+)
 from levelhead.lm.bbq.data import read_items
 from levelhead.lm.bbq.reading import Reading, first_number, read_text
 from levelhead.lm.bbq.score import score_answers
@@ -92,8 +103,8 @@ class BBQ(Task):
         object.__setattr__(self, "template", template)  # a shell writes a new line as a backslash and n
         for mark in self.thoughts:
             thought_marks(mark)
-        fields = {*self._fields()}
-        if not {"context", "question"} <= fields or fields - {"context", "question", "ans0", "ans1", "ans2"}:
+        needed, listed = {"context", "question"}, {"ans0", "ans1", "ans2"}
+        if not needed <= {*fields_of(template)} <= needed | listed:
             raise ConfigError(
                 f"bbq.template {self.template!r} must hold {{context}} and {{question}}, and may hold {{ans0}}, "
                 "{ans1} and {ans2}."
@@ -107,19 +118,9 @@ class BBQ(Task):
         if self.system and not self.chat:
             raise ConfigError("--system is a part of a chat: give --chat, too.")
 
-    def _fields(self) -> list[str]:
-        """Return the fields of the template, each once and in order."""
-        try:
-            named = (field for _, field, _, _ in Formatter().parse(self.template) if field is not None)
-            found = list(dict.fromkeys(named))
-            self.template.format(**dict.fromkeys(found, "text"))
-        except (ValueError, LookupError, AttributeError) as error:
-            raise ConfigError(f"bbq.template {self.template!r} cannot be filled: {error}.") from None
-        return found
-
     def _check_order(self) -> None:
         """Raise :class:`~levelhead.types.ConfigError` for options in an order that letters in answers do not have."""
-        listed = [field for field in self._fields() if field.startswith("ans")]
+        listed = [field for field in fields_of(self.template) if field.startswith("ans")]
         if listed not in ([], ["ans0", "ans1", "ans2"]):
             raise ConfigError(
                 f"bbq.template lists {', '.join(listed)}: list {{ans0}}, {{ans1}}, {{ans2}} in this order, because "
@@ -178,7 +179,7 @@ class BBQ(Task):
         """Return what a model reads before an option, without a blank at its end."""
         content = item.content
         options = {f"ans{position}": text for position, text in enumerate(content["options"])}
-        return self.template.format(context=content["context"], question=content["question"], **options).rstrip()
+        return filled(self.template, {**content, **options}).rstrip()
 
     def prompt_shown(self, model: LanguageModel) -> str:
         """Return the template, in a chat with what stands around it."""

@@ -14,9 +14,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from string import Formatter
 
-from levelhead.lm.base import Item
+from levelhead.lm.base import Item, fields_of, filled
 from levelhead.lm.files import text_of
 from levelhead.plain_yaml import read_yaml
 from levelhead.types import ConfigError, DataError, listed, quoted
@@ -91,14 +90,11 @@ def read_templates(path: Path, swaps: Sequence[str], draws: int) -> list[Item]:
 
 
 def _filled(text: str, filling: Mapping[str, str], where: str) -> str:
-    try:
-        fields = {field for _, field, _, _ in Formatter().parse(text) if field is not None}
-    except ValueError as error:
-        raise DataError(f"{where} cannot be filled: {error}. Write {{{{ for a brace.") from None
+    fields = {*fields_of(text)}
     if not fields or fields - set(filling):
         raise ConfigError(
             f"{where} has the fields {listed(sorted(map(quoted, fields))) or 'none'}, and --swap gives "
             f"{listed(sorted(map(quoted, filling)))}: use those."
         )
-    filled = text.format(**filling)
-    return filled[0].upper() + filled[1:]
+    whole = filled(text, filling)
+    return whole[0].upper() + whole[1:]
