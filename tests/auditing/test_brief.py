@@ -75,12 +75,3 @@ def test_the_favourable_outcome_is_in_sentences_errors_page_and_json() -> None:
     assert "rates of 0" in table["caption"]
     found = {row["head"]: [row["cells"][at]["text"] for at in errors] for row in table["rows"]}
     assert found == {"women": ["50.0", "50.0"], "men": ["0.0", "100.0"]}
-
-
-def test_the_decision_of_a_score_has_a_name_of_its_own() -> None:
-    options: dict[str, Any] = {"positive": "repaid", "threshold": 0.6, "favourable": "approved", **LOANS}
-    result = lh.audit(REPAID, scores=SCORES, **options)
-    text, record = " ".join(str(result).split()), result.to_dict()
-    assert "label = repaid, 50.0% of women and 100.0% of men are “approved”" in text
-    assert (record["favourable"], record["words"]["favourable"]) == ("approved", "repaid")
-    assert record["rates"]["sex"]["outcome"]["outcome"] == "approved"

@@ -85,7 +85,7 @@ def test_levels_with_too_few_rows_or_none_are_named() -> None:
     for said in (
         "This averages 2 of 3 strata with 99.4% of the rows, weighted by size.",
         "has fewer than 10 rows there: “art”.",
-        "dep: 5 rows have no value and are left out",
+        "dep: 5 rows without a value left out",
     ):
         assert said in " ".join(result.text(all=True).split())
         assert said in page

@@ -35,7 +35,7 @@ OPTIONS: dict[str, Any] = {
     "top": "10%", "numbers": True, "against": OTHER, "on": "id", "join": TABLE[["id"]].assign(team=TABLE["g"]),
     "along": ["age"], "weight": "w", "count": "n", "cluster": "who", "control": ["site"], "time": "month",
     "intersect": True, "bins": ["team=values"], "reference": ["g=a"], "min_count": 2, "positive": 1, "favourable": 1,
-    "label_map": {0: 0, 1: 1}, "ignore_label": 7, "costs": "1:5", "about": {"title": "t"}, "missing": "group",
+    "label_map": {0: 0, 1: 1}, "ignore_label": 7, "costs": "1:5", "missing": "group",
     "pairs": "two", "labelled_group": "some", "proxy": ["proxy"], "proxy_probabilities": {"a": "q"},
     "shares": {"a": 0.5}, "randomized_response": "flip=0.1",
 }  # fmt: skip

@@ -107,7 +107,7 @@ def test_a_file_gives_the_figures_of_the_arrays(tmp_path: Path, monkeypatch: pyt
         lh.audit_table(tmp_path / "p.parquet", label="y", prediction="yhat", groups=["sex"], weight="w"),
     )
     assert file.groups["f"].rates["accuracy"].value == pytest.approx(whole.groups["f"].rates["accuracy"].value)
-    assert "72 rows have the weight 0 in w, and are left out." in file.warnings
+    assert "Left out: 72 rows with the weight 0 in w." in file.warnings
     kept = frame[frame["w"] > 0]
     assert audited(kept).metrics["equalized_odds"].value == pytest.approx(whole.metrics["equalized_odds"].value)
 

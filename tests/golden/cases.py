@@ -215,9 +215,7 @@ CASES: dict[str, Callable[[], Any]] = {
     },
     "classes": audit,
     "two_columns": lambda: audit(groups=["sex", "site"]),
-    "words": lambda: audit(
-        groups="race", level=0.9, reference="ann", favourable=1, about={"title": "Loans", "model": "a forest"}
-    ),
+    "words": lambda: audit(groups="race", level=0.9, reference="ann", favourable=1),
     "three_classes": lambda: audit(data=three()),
     "scores": lambda: audit(y_pred=None, scores=ROWS["score"], threshold=[0.5, 0.7]),
     "log_odds_beside_predictions": lambda: audit(scores=ROWS["logit"], reference="m"),

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import html
 import warnings
 from collections.abc import Hashable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +25,10 @@ from levelhead.auditing.postprocess import (
 from levelhead.auditing.scale import LOG_ODDS, PROBABILITY
 from levelhead.metrics.counts import distinct
 from levelhead.metrics.scores import ScoreCounts, calibration_lines
-from levelhead.report.terminal import drawn
 from levelhead.storage import read_json, write_json
 from levelhead.tables.columns import positive_index
 from levelhead.tables.vocabulary import in_order
-from levelhead.terminal import notebook_html, tracked
+from levelhead.terminal import tracked
 from levelhead.types import ConfigError, DataError, check_seed, quoted
 
 TRIED = (2.0, 1.5, 1.25, 1.0, 0.75, 0.5, 0.25, 0.0)
@@ -236,8 +234,8 @@ class BiasRule:
     """A rule that flips the decisions that cost least, to bring a gap between groups within a bound. USES GROUPS.
 
     Bias scoring (Chen, Klochkov and Liu, ICLR 2024; :mod:`levelhead.auditing.postprocess`). It takes the scores of a
-    fitted model and the group of each row, to fit and to decide, and has the methods of a scikit-learn estimator. The
-    bound is on the gap that the scores predict; ``rule_.fit_gap`` is the gap by the labels of the rows fitted on.
+    fitted model and the group of each row, to fit and to decide. The bound is on the gap that the scores predict;
+    ``rule_.fit_gap`` is the gap by the labels of the rows fitted on.
 
     Args:
         metric: "demographic_parity", "equal_opportunity" or "equalized_odds" (both rates, each within ``delta``).
@@ -320,25 +318,9 @@ class BiasRule:
 
     def classes_of_fit(self) -> NDArray[Any]:
         """Return the classes; raise :class:`~levelhead.types.ConfigError` before :meth:`fit`."""
-        if not self.__sklearn_is_fitted__():
+        if not hasattr(self, "rule_"):
             raise ConfigError("This rule is not fitted: call fit first, or read one with BiasRule.load(path).")
         return self.classes_
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "rule_")
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters by name, as scikit-learn asks for them."""
-        return {one.name: getattr(self, one.name) for one in fields(self)}
-
-    def set_params(self, **params: Any) -> BiasRule:
-        """Set parameters, and return this object; an unknown name is a :class:`~levelhead.types.ConfigError`."""
-        known = self.get_params()
-        if unknown := [name for name in params if name not in known]:
-            raise ConfigError(f"{quoted(unknown[0])} is no parameter. Known: {', '.join(known)}.")
-        for name, value in params.items():
-            setattr(self, name, value)
-        return self
 
     @property
     def saved(self) -> SavedRule:
@@ -367,20 +349,6 @@ class BiasRule:
         rule.rule_, rule.classes_, rule.groups_ = fitted, array_of(saved.values, "classes"), fitted.groups
         rule.n_rows_ = saved.rows
         return rule
-
-    def card(self) -> str:
-        """Return in Markdown what the rule reads, and from which score each group is decided positive."""
-        from levelhead.auditing.rule_page import card_of
-
-        return card_of(self.saved.to_dict())
-
-    def _repr_html_(self) -> str:
-        """Return the page of a fitted rule, as a notebook shows it; of another its parameters."""
-        from levelhead.auditing.rule_page import rule_page
-
-        if not self.__sklearn_is_fitted__():
-            return f"<pre>{html.escape(repr(self))}</pre>"
-        return notebook_html(drawn(rule_page(self.saved.to_dict())))
 
 
 def _second(probability: Any) -> Any:

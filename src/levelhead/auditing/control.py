@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from levelhead.auditing.options import no_level_error, no_level_sentence
 from levelhead.auditing.part import Asked, Found, Frame, Part, find_classes
 from levelhead.auditing.strata import Stratified, controlled
 from levelhead.auditing.weights import weighted_counts
@@ -29,10 +28,11 @@ from levelhead.metrics import Counts
 from levelhead.metrics import group as group_metrics
 from levelhead.metrics.names import Key, group_name, parts_of
 from levelhead.metrics.weighted import WeightedCounts
-from levelhead.report.headline import Lead
+from levelhead.report.text import counted
 from levelhead.tables.bins import ordered_groups
 from levelhead.tables.repeated import kept
 from levelhead.tables.tally import Tally
+from levelhead.types import DataError, listed, printable
 
 
 @dataclass(frozen=True)
@@ -114,17 +114,13 @@ class Control(Part):
             tally.refuse_ids(options.min_count)
             counts, without, positive = self._counts(frame, key, tally)
             if without and not strata:
-                frame.warnings.append(no_level_sentence(control, without))
+                rows = counted(without, "row")
+                frame.warnings.append(f"{printable(control)}: {rows} without a value left out of the strata.")
             strata += stratified(counts, positive, options.min_count)
-        return controlled(strata, control, frame, self._plain(frame))
-
-    @staticmethod
-    def _plain(frame: Frame) -> Lead | None:
-        """Return what to name, whose class is called as the counts call it; None: that of all rates."""
-        plain = frame.plain
-        if plain is None or frame.of_class is not None:
-            return plain and replace(plain, of_class=None)
-        return replace(plain, of_class=frame.shown.get(str(plain.of_class), plain.of_class))
+        plain = frame.plain  # whose class is that of all rates, where these are about one
+        return controlled(
+            strata, control, frame, plain if frame.of_class is None else plain and replace(plain, of_class=None)
+        )
 
     def _counts(self, frame: Frame, key: Key, tally: Tally) -> tuple[LevelCounts, int, int | None]:
         """Return the counts of a column by level, how many rows have no level, and the positive class's place."""
@@ -132,7 +128,8 @@ class Control(Part):
         rows, parts = tally.counts[(*parts_of(key), *parts_of(self.levels))], len(parts_of(key))
         patterns = [one for one in rows if isinstance(one[2], tuple) and None not in one[2][parts:]]
         if not patterns:
-            raise no_level_error(parts_of(self.levels))
+            empty = listed(parts_of(self.levels))
+            raise DataError(f"{empty} is empty in every row. Name another control column, or remove it.")
         crossed = [one[2] for one in patterns if isinstance(one[2], tuple)]  # crossings are always tuples
         group_codes, groups = ordered_groups([_of(one[:parts], key) for one in crossed], key, self.asked.cuts)
         levels = [_of(one[parts:], self.levels) for one in crossed]
@@ -147,9 +144,8 @@ class Control(Part):
         )
         names = [group_name(groups[at]) for at in compared]
         cells = [(level, group) for level in there for group in names]
-        shown = [frame.shown.get(str(one), str(one)) for one in classes]
         number = np.array([rows[one] for one in patterns])[used]
-        counts = Counts.from_codes(*codes, cells, shown, number)
+        counts = Counts.from_codes(*codes, cells, list(map(str, classes)), number)
         given = tally.weights.get((*parts_of(key), *parts_of(self.levels)))
         sums = None if given is None else np.array([given[one] for one in patterns])[used]
         weighted = weighted_counts(counts, codes, sums)

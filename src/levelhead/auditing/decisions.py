@@ -98,7 +98,7 @@ class DecisionAudit(Report):
     """
 
     kind: ClassVar[str] = "decisions"
-    optional: ClassVar[Collection[str]] = ("about", "reading", "options", "over_time")
+    optional: ClassVar[Collection[str]] = ("reading", "options", "over_time")
 
     by_attribute: dict[Key, ColumnDecisions]
     overall: Estimate
@@ -107,7 +107,6 @@ class DecisionAudit(Report):
     warnings: list[str]
     comparisons: int
     level: float = 0.95
-    about: Mapping[str, str] = field(default_factory=dict)
     reading: tuple[str, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
     over_time: OverTime | None = None
@@ -218,7 +217,7 @@ def decisions_of(source: Source, roles: Roles, options: AuditOptions) -> Decisio
     used = {name: getattr(options, name) for name in TOLD}
     return DecisionAudit(
         found, overall, str(classes[chosen]), source.called(str(roles.prediction)), frame.warnings, comparisons,
-        options.level, options.about, tuple(counts.reading), used, over_time,
+        options.level, tuple(counts.reading), used, over_time,
     )  # fmt: skip
 
 

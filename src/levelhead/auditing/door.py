@@ -78,7 +78,6 @@ class Options(TypedDict, total=False):
             of each group is in ``result.findings["costs"]``. Or a text, ``"1:5"``.
         parts: questions of your own, by the names that their classes are registered under, or as ``module:Class``
             (:class:`~levelhead.auditing.part.Part`): what they find is in ``result.parts``.
-        about: title and model, for the page and the JSON.
         level: confidence level of the intervals.
         replicates: bootstrap replicates.
         seed: of the bootstrap.
@@ -99,7 +98,6 @@ class Options(TypedDict, total=False):
     ignore_label: Hashable
     costs: Mapping[str, Any] | str | None
     parts: Sequence[str]
-    about: Mapping[str, str] | None
     level: float
     replicates: int
     seed: int

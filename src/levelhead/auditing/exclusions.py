@@ -93,7 +93,7 @@ PAIRS = (
     Pair(
         UNRECORDED,
         ("score", "top", "numbers", "threshold", "scale", "weight", "count", "cluster", "time", "control", "along",
-         "against", "intersect", "bins", "missing", "reference", "min_count", "favourable", "costs", "parts", "about",
+         "against", "intersect", "bins", "missing", "reference", "min_count", "favourable", "costs", "parts",
          "pairs"),
         "An audit of groups that are not recorded cannot be used with {given}. Leave that out.",
     ),
@@ -106,7 +106,7 @@ PAIRS = (
     Pair(
         "pairs",
         ("top", "numbers", "against", "control", "time", "along", "count", "intersect", "missing", "reference",
-         "min_count", "about", *OF_CLASSES),
+         "min_count", *OF_CLASSES),
         "{pairs} compares the two rows of each pair alone: remove {given}, or {pairs}.",
     ),
     Pair(
@@ -187,7 +187,7 @@ class _Spelled(dict[str, str]):
 
 
 TYPED = {"data": "FILE", "groups": "--group", "costs": "--cost", "parts": "parts=", "metrics": "metrics=",
-         "about": "about=", "missing": "missing="}  # fmt: skip
+         "missing": "missing="}  # fmt: skip
 """Options that are no ``--option`` of their own name."""
 ARRAYS = {"data": "rows", "label": "y_true", "prediction": "y_pred", "score": "scores=", "weight": "sample_weight=",
           "groups": "sensitive_features=", "control": "control_features=", "count": "counts="}  # fmt: skip

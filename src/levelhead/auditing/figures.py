@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 
 from levelhead.auditing.clusters import alone_sentence, clustered_counts, clusters_found, few_clusters
 from levelhead.auditing.finding import find, references
-from levelhead.auditing.options import LEAVE_OUT, TOLD, alike_groups, few_sentence
+from levelhead.auditing.options import LEAVE_OUT, TOLD, AuditOptions, alike_groups, few_sentence
 from levelhead.auditing.part import Asked, Frame, Part, find_classes
 from levelhead.auditing.score_rows import ScoreRows
 from levelhead.auditing.weights import Weights, weighted_counts, weights_found
@@ -23,11 +21,9 @@ from levelhead.metrics.names import METRICS, MISSING_GROUP, Key, group_name, par
 from levelhead.metrics.weighted import WeightedCounts, weighted_estimates, weighted_proportion, worst_class
 from levelhead.report.record import as_json
 from levelhead.report.text import counted
-from levelhead.spelling import loosely
 from levelhead.tables.bins import ordered_groups
 from levelhead.tables.rows import Rows
 from levelhead.tables.tally import Tally
-from levelhead.tables.vocabulary import LabelMap, reading
 from levelhead.types import ConfigError, Estimate, in_quotes, printable
 
 
@@ -126,9 +122,7 @@ class Classes(Part):
             self.tally, asked.options, label, decided=asked.roles.label is None
         )
         place = {value: position for position, value in enumerate(classes)}
-        favourable, decision = favourable_of(
-            asked.options.favourable, classes, chosen, asked.options.label_map, scored=asked.roles.prediction is None
-        )
+        favourable = favourable_of(asked.options, classes, chosen)
         warnings += [] if self.weights is None else self.weights.sentences()
         options, cluster = asked.options, asked.options.cluster
         clustered = len(self.tally.clusters) < sum(self.tally.labels.values()) and cluster is not None
@@ -153,7 +147,6 @@ class Classes(Part):
         return Frame(
             asked, rows, given, tables, members, weighted, classes, as_prediction, chosen,
             references(options.reference, members), favourable, scale, label, as_label, warnings,
-            decision,
         )  # fmt: skip
 
     def find(self, frame: Frame) -> dict[str, Any]:
@@ -181,18 +174,15 @@ class Classes(Part):
             words["classes"] = shown
         if frame.favourable is not None:
             words["favourable"] = str(frame.classes[frame.favourable])
-        if frame.decision is not None:
-            words["decision"] = frame.decision
         whole, column = next(iter(frame.weighted.values()), None), options.cluster
         weights = None if self.weights is None or whole is None else weights_found(self.weights, whole, frame.classes)
         clusters = clusters_found(column, whole) if isinstance(whole, ClusteredCounts) and column is not None else None
         given = {
             "weights": weights, "clusters": clusters, "missing": missing, "reference": frame.references,
-            "about": dict(options.about),
             "options": {name: getattr(options, name) for name in TOLD},
         }  # fmt: skip
         if frame.favourable is not None:
-            given["favourable"] = frame.shown.get(words["favourable"], words["favourable"])
+            given["favourable"] = words["favourable"]
         return {
             "by_attribute": by_attribute, "warnings": warnings, "level": options.level, "positive": frame.of_class,
             "headline": found, "words": words, "replicates": options.replicates,
@@ -200,23 +190,13 @@ class Classes(Part):
         }  # fmt: skip
 
 
-def favourable_of(
-    wanted: Hashable, classes: list[Hashable], positive: int | None, label_map: LabelMap, *, scored: bool
-) -> tuple[int | None, str | None]:
-    """Return the place of the class that is the favourable outcome, by its text in the predictions or the labels.
-
-    Scores decide without a word for it: a text that is no class, number or truth value is the name of the decision from
-    the threshold on.
-    """
-    if wanted is None:
-        return None, None
+def favourable_of(options: AuditOptions, classes: list[Hashable], positive: int | None) -> int | None:
+    """Return the place of the class that is the favourable outcome, by its text in the predictions or the labels."""
+    if options.favourable is None:
+        return None
     if len(group_metrics.classes_compared(len(classes), positive)) > 1:
         raise ConfigError("--favourable needs --positive where there are three classes or more (positive= in Python).")
-    known = [*map(str, classes), *label_map.targets]
-    close = get_close_matches(str(reading(wanted, known)[1]).lower(), [one.lower() for one in known], 1)
-    if scored and isinstance(wanted, str) and not close and not isinstance(loosely(wanted), Decimal):
-        return group_metrics.classes_compared(len(classes), positive)[0], wanted
-    return label_map.place(wanted, classes, "favourable"), None
+    return options.label_map.place(options.favourable, classes, "favourable")
 
 
 def _missing_sentence(one: Mapping[str, Any], rows: int) -> str:

@@ -31,8 +31,6 @@ MIN_COUNT = 10
 """Smallest denominator for a rate to enter a gap, by default."""
 TOLD = ("level", "min_count", "replicates", "seed", "missing", "intersect")
 """Options recorded in the JSON of an audit."""
-ABOUT = ("title", "model")
-"""Descriptions of an audit, for its page."""
 Metric = Callable[[Any, Any], Any]
 """A metric of the user's own: a function of labels and predictions."""
 
@@ -132,19 +130,6 @@ def few_sentence(name: str, group: Key, rows: int, min_count: int, fate: str = "
     )
 
 
-def no_level_sentence(control: str, rows: int) -> str:
-    """Say how many rows the comparison within levels leaves out."""
-    return (
-        f"{printable(control)}: {counted(rows, 'row')} {'has' if rows == 1 else 'have'} no value and "
-        f"{'is' if rows == 1 else 'are'} left out of the stratified comparison."
-    )
-
-
-def no_level_error(levels: Sequence[str]) -> DataError:
-    """Return the error for control columns without which every row is left out."""
-    return DataError(f"{listed(levels)} is empty in every row. Name another control column, or remove it.")
-
-
 def left_out(
     name: str,
     groups: Sequence[Key],
@@ -242,7 +227,6 @@ class AuditOptions:
     missing: str = LEAVE_OUT
     reference: Reference = None
     label_map: LabelMap = field(default_factory=lambda: LabelMap(None))
-    about: Mapping[str, str] = field(default_factory=dict)
     favourable: Hashable = None
     thresholds: tuple[float, ...] = ()
     scale: str = AUTO
@@ -262,8 +246,8 @@ class AuditOptions:
     ) -> AuditOptions:
         """Return options that were given by name; raise :class:`ConfigError` for a value that is none."""
         read: dict[str, Callable[[Any], Any]] = {
-            "label_map": LabelMap, "about": about_of, "thresholds": check_thresholds, "scale": check_scale,
-            "costs": check_costs, "parts": tuple,
+            "label_map": LabelMap, "thresholds": check_thresholds, "scale": check_scale, "costs": check_costs,
+            "parts": tuple,
         }  # fmt: skip
         named = {"thresholds" if name == "threshold" else name: value for name, value in given.items()}
         own = {one.name for one in fields(cls)} - {"other", "metrics", "label", "cluster"}
@@ -293,14 +277,12 @@ class AuditOptions:
 
 def check_metrics(metrics: Mapping[str, Metric]) -> None:
     """Raise :class:`~levelhead.types.ConfigError` unless each metric has a name and is a function."""
-    if not isinstance(metrics, Mapping) or not metrics:
-        raise ConfigError('metrics= needs names and functions, for example metrics={"f1": sklearn.metrics.f1_score}.')
-    for name, function in metrics.items():
-        if not isinstance(name, str) or not name.strip() or not callable(function):
-            raise ConfigError(
-                f"metrics[{quoted(name)}] is {type(function).__name__}: each metric is a name and a function that is "
-                "called as function(y_true, y_pred) and returns a number."
-            )
+    named = isinstance(metrics, Mapping) and all(isinstance(name, str) and name.strip() for name in metrics)
+    if not named or not metrics or not all(map(callable, metrics.values())):
+        raise ConfigError(
+            'metrics= needs names and functions of (y_true, y_pred), for example metrics={"f1": '
+            "sklearn.metrics.f1_score}."
+        )
 
 
 def check_grouping(columns: int, min_count: int, intersect: bool, missing: str, *, fewest: int = 1) -> None:
@@ -328,14 +310,6 @@ def refuse_twice(roles: Roles, more: Sequence[tuple[str | None, str]] = ()) -> N
             advice = " For decisions without outcomes, leave the label out." if what == "prediction" else ""
             raise ConfigError(f"{quoted(name)} is named as {seen[name]} and as {what}. Name two columns.{advice}")
         seen[name] = what
-
-
-def about_of(given: Mapping[str, str] | None) -> dict[str, str]:
-    """Return what is said of an audit, in the order of :data:`ABOUT`; errors name what is unknown."""
-    unknown = [name for name in given or {} if name not in ABOUT]
-    if unknown:
-        raise ConfigError(f"about has {quoted(unknown[0])}. Known: {listed(ABOUT)}.")
-    return {name: str((given or {})[name]) for name in ABOUT if (given or {}).get(name)}
 
 
 def check_costs(given: Any) -> tuple[float, float] | None:

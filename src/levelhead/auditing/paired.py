@@ -317,7 +317,7 @@ class Against(Part):
         if frame.favourable is None or len(frame.classes) != 2:
             return found
         text = str(frame.classes[frame.favourable])
-        return replace(found, favourable=(frame.shown.get(text, text), frame.favourable != frame.compared[0]))
+        return replace(found, favourable=(text, frame.favourable != frame.compared[0]))
 
     def _theirs(self, frame: Frame, other: Other) -> Rows:
         """Read another model's predictions, or decide its scores as the audited ones were."""

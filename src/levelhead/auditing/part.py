@@ -58,7 +58,6 @@ class Frame:
         favourable: place of the class that is the favourable outcome; None: not known.
         label: of scores, the label that they are about.
         warnings: full sentences, to which parts add.
-        decision: the name of the favourable decision, where it is no class of the data.
         ratios_to: the group of each column that ratios of the favourable outcome are to, where one was named.
         plain: what an audit names unless more was asked (:func:`levelhead.auditing.parts.plain_lead`).
     """
@@ -78,23 +77,15 @@ class Frame:
     label: Hashable = None
     as_label: Mapping[Hashable, Hashable] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
-    decision: str | None = None
     plain: Lead | None = None
     ratios_to: Mapping[Key, Key] = field(default_factory=dict)
-
-    @property
-    def shown(self) -> dict[str, str]:
-        """What the user calls a predicted class, where that is not its own text."""
-        named = {} if self.favourable is None or self.decision is None else {self.favourable: self.decision}
-        return {str(self.classes[at]): name for at, name in named.items()}
 
     @property
     def outcome(self) -> str | None:
         """What the favourable outcome is called, where it is the other of two classes than rates are about."""
         if self.favourable is None or len(self.classes) != 2 or self.favourable == self.compared[0]:
             return None
-        text = str(self.classes[self.favourable])
-        return self.shown.get(text, text)
+        return str(self.classes[self.favourable])
 
     @property
     def options(self) -> AuditOptions:

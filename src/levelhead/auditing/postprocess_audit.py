@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +28,7 @@ from levelhead.auditing.scored_table import ScoredTable, open_scored
 from levelhead.metrics.names import METRICS, MISSING_GROUP, Key, group_name
 from levelhead.report.headline import Lead, leads_in_json, plainly
 from levelhead.report.result import Report
+from levelhead.report.sentences import change_lead
 from levelhead.report.text import Record, clustered_sentence, number
 from levelhead.tables.files import Stored
 from levelhead.types import ConfigError, DataError, Estimate, check_seed, in_quotes, listed
@@ -153,34 +153,19 @@ class Postprocessed(Report):
         changes = self.audit.by_attribute[self.column].metrics
         metric = "equalized_odds_worst" if self.rule.metric == "equalized_odds" else self.rule.metric
         gap, accuracy = changes[metric], changes["accuracy"]
-        subject, _, part = METRICS[metric].subject.partition(" (")
-        part = part and f"; {part.rstrip(')')}"
         where = f"On {self.measured_on:,} {'rows that it was fitted on' if self.fitted.all() else 'held-out rows'}"
-        cost = (
-            f"Accuracy changed from {number(100 * accuracy.old)}% to {number(100 * accuracy.new)}%: "
-            f"{_change(accuracy.difference)}."
-        )
-        leads, lost = [], accuracy.difference.high < 0
-        if gap.difference.defined:
-            head = (
-                f"the rule changed the gap in {subject} from {number(100 * gap.old)} to {number(100 * gap.new)} points"
-            )
-            size, about = f"{_change(gap.difference)}{part}.", (group_name(self.column), metric)
-            size += f" {cost}" * lost
-            leads = [Lead((f"{where}, {head}",), size, *about, values=(gap.old, gap.new), difference=gap.difference)]
-            exceeds = f"That exceeds the bound of {number(100 * self.rule.delta)} points."
-            lines = [*([exceeds] if gap.new > self.rule.delta else []), *self._alike(), *lines]
-        else:
-            lines.append(f"{where}, the gap is undefined: {gap.difference.reason}.")
-        return leads + plainly([*lines, *([] if leads and lost else [cost])])
-
-
-def _change(figure: Estimate) -> str:
-    value = f"{number(100 * figure.value, signed=True)} points"
-    if math.isnan(figure.low):
-        return f"{value}, {figure.reason or 'no interval'}"
-    ends = f"interval {number(100 * figure.low, signed=True)} to {number(100 * figure.high, signed=True)}"
-    return f"{value}, {ends}{'' if figure.excludes_zero else '; inconclusive'}"
+        cost = change_lead(("Accuracy",), accuracy.old, accuracy.new, accuracy.difference).sentence
+        if not gap.difference.defined:
+            return plainly([*lines, f"{where}, the gap is undefined: {gap.difference.reason}.", cost])
+        what = f"gap in {METRICS[metric].subject}"
+        if metric != self.rule.metric:
+            what = "larger part of the equalized-odds gap"
+        more: dict[str, Any] = {"unit": " points", "column": group_name(self.column), "quantity": metric}
+        lead = change_lead((f"{where}, the {what}",), gap.old, gap.new, gap.difference, **more)
+        lost = accuracy.difference.high < 0
+        exceeds = f"That exceeds the bound of {number(100 * self.rule.delta)} points."
+        lines = [*([exceeds] if gap.new > self.rule.delta else []), *self._alike(), *lines, *([] if lost else [cost])]
+        return [replace(lead, rest=f"{lead.rest} {cost}") if lost else lead, *plainly(lines)]
 
 
 @checked
@@ -293,8 +278,6 @@ def apply_rule(
     score: str | None = None,
     groups: Sequence[str] = (),
     scale: str = AUTO,
-    min_count: int = 10,
-    level: float = 0.95,
 ) -> Postprocessed:
     """Decide every row of a table with a rule, and measure what it changes where there are labels. USES GROUPS.
 
@@ -306,8 +289,6 @@ def apply_rule(
         score: name of the column with the score; None: that of the rule.
         groups: name of the group column; none: that of the rule.
         scale: as there. "auto": that of the rule; if it is log odds, scores that all lie in 0 to 1 are an error.
-        min_count: smallest denominator of a rate to be compared.
-        level: confidence level of the intervals.
 
     Returns:
         the rule, all decisions, and what changed.
@@ -326,9 +307,8 @@ def apply_rule(
     }  # fmt: skip
     options = _options(
         {
-            "min_count": min_count, "level": level, "seed": given.chance, "ignore_label": None,
+            "seed": given.chance, "label_map": given.label_map, "positive": f"prediction={given.classes[1]}",
             "scale": given.scale if scale == AUTO else scale,  # a few new rows say little of their scale
-            "label_map": given.label_map, "positive": f"prediction={given.classes[1]}",
         }
     )  # fmt: skip
     source, roles = open_scored(asked, RULE)
@@ -359,7 +339,7 @@ def _options(asked: Mapping[str, Any]) -> AuditOptions:
         raise ConfigError("A rule needs probabilities or log odds; --scale says that these are neither.")
     check_seed(asked["seed"])
     wanted = ("positive", "min_count", "level", "seed", "scale", "ignore_label", "label_map")
-    return AuditOptions.of({name: asked[name] for name in wanted})
+    return AuditOptions.of({name: asked[name] for name in wanted if name in asked})
 
 
 def _rows(source: Stored, roles: Roles, options: AuditOptions) -> ScoredTable:

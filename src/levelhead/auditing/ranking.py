@@ -9,8 +9,8 @@ count every pair of a column where the data choose the reference.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -84,7 +84,7 @@ class RankingAudit(Report):
     """
 
     kind: ClassVar[str] = "ranking"
-    optional: ClassVar[Collection[str]] = ("about", "reading")
+    optional: ClassVar[Collection[str]] = ("reading",)
 
     by_attribute: dict[Key, ColumnPlaces]
     rows: int
@@ -95,7 +95,6 @@ class RankingAudit(Report):
     warnings: list[str]
     level: float = 0.95
     lowest_first: bool = False
-    about: Mapping[str, str] = field(default_factory=dict)
     reading: tuple[str, ...] = ()
 
     @property
@@ -177,7 +176,7 @@ def ranking_of(source: Source, roles: Roles, options: AuditOptions) -> RankingAu
         )
     return RankingAudit(
         found, len(rows), top, tied, left, source.called(str(roles.score)), warnings, options.level,
-        asked.lowest_first, options.about, read.reading,
+        asked.lowest_first, read.reading,
     )  # fmt: skip
 
 

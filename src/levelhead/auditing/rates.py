@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -142,7 +142,6 @@ def more_rates(
     options: AuditOptions | None = None,
     reference: str | None = None,
     favourable: int | None = None,
-    words: Mapping[str, str] | None = None,
     weighted: WeightedCounts | None = None,
 ) -> MoreRates:
     """Compute the figures of one column.
@@ -155,7 +154,6 @@ def more_rates(
             ``seed`` of the bootstrap for predictive parity; None: the defaults.
         reference: name of the group that ratios are to. None: the one with the highest selection rate.
         favourable: index of the class that is the favourable outcome; None: not known.
-        words: what the user calls each class, where that is not its own text.
         weighted: the same rows with their weights or the clusters that they come in; None: rows are independent.
 
     Raises:
@@ -198,8 +196,7 @@ def more_rates(
         of = one("selection_rate", favourable, by=every)
         to = referred(of)
         each = {key: ratio for key, ratio in zip(keys, of.ratios(to, *asked), strict=True) if ratio is not None}
-        name = str(counts.classes[favourable])
-        outcome = OutcomeRatios((words or {}).get(name, name), None if to is None else keys[to], each)
+        outcome = OutcomeRatios(str(counts.classes[favourable]), None if to is None else keys[to], each)
     own_options: dict[str, Any] = {"positive": 1, "level": level, "min_count": min_count}
     used = [names[i] for i in usable]
     # Precision is the true positive rate with label and prediction changed over.
@@ -303,7 +300,6 @@ class Rates(Part):
                 options=frame.options,
                 reference=frame.references.get(frame.names[key]),
                 favourable=frame.favourable,
-                words=frame.shown,
                 weighted=frame.uneven(key),
             )
         return RateFindings(found, frame.names, lambda *one: [lead.sentence for lead in rate_leads(*one)])

@@ -73,7 +73,7 @@ class RegressionAudit(Report):
     """
 
     kind: ClassVar[str] = "regression audit"
-    optional: ClassVar[Collection[str]] = ("about", "reading", "reference", "continuous")
+    optional: ClassVar[Collection[str]] = ("reading", "reference", "continuous")
 
     by_attribute: dict[Key, dict[Key, RegressionFigures]]
     overall: RegressionFigures
@@ -83,7 +83,6 @@ class RegressionAudit(Report):
     warnings: list[str]
     level: float = 0.95
     label: str = "label"
-    about: Mapping[str, str] = field(default_factory=dict)
     continuous: AlongFound | None = None
     reading: tuple[str, ...] = ()
     reference: Mapping[str, str] = field(default_factory=dict)
@@ -156,7 +155,6 @@ def errors_of(source: Source, roles: Roles, options: AuditOptions) -> Regression
         warnings,
         options.level,
         source.called(str(roles.label)),
-        options.about,
         along,
         reading=rows.reading,
         reference=to,

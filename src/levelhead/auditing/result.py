@@ -69,7 +69,6 @@ class AuditResult(Report):
     clusters: Record | None = None
     missing: list[Record] | None = None
     reference: Record | None = None
-    about: Record | None = None
     options: Record | None = None
     favourable: str | None = None
     reading: list[str] | None = None

@@ -1,4 +1,4 @@
-"""The page and the card of a rule that flips decisions: what it decides, what it does to a gap, and for whom."""
+"""The page of a rule that flips decisions: what it decides, what it does to a gap, and for whom."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from scipy import special
 from levelhead.auditing.scale import LOG_ODDS
 from levelhead.report.one_page import one_page
 from levelhead.report.text import Record, number, short
-from levelhead.report.titles import CAUTION
 
 USES_GROUPS = (
     "USES GROUPS: this rule reads each row's group to decide. In many places that is unlawful for decisions about "
@@ -25,13 +24,6 @@ def rule_page(record: Record, *, source: str = "") -> Record:
     return one_page(
         {"kind": "rule", "sentences": [_finding(record)], **record, "warnings": warnings, "facts": facts}, source=source
     )
-
-
-def card_of(result: Record) -> str:
-    """Return the card of a rule in Markdown, from its JSON: what it reads, and from which score it decides."""
-    facts = "\n".join(f"- {name}: {text}" for name, text in [*_terms(result), *_cutoffs(result)])
-    parts = ["# Rule that decides by group", USES_GROUPS, _finding(result), facts, CAUTION]
-    return "\n\n".join(one.strip() for one in parts) + "\n"
 
 
 def _finding(result: Record) -> str:

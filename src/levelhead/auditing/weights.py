@@ -15,7 +15,7 @@ from levelhead.metrics import Counts
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.group import FloatArray
 from levelhead.metrics.weighted import WeightedCounts
-from levelhead.report.text import number
+from levelhead.report.text import counted, number
 from levelhead.tables.repeated import kept
 from levelhead.types import DataError, printable
 
@@ -70,10 +70,8 @@ class Weights:
 
     def sentences(self) -> list[str]:
         """Return warnings."""
-        if not self.without:
-            return []
-        few = "1 row has" if self.without == 1 else f"{self.without:,} rows have"
-        return [f"{few} the weight 0 in {printable(self.name)}, and {'is' if self.without == 1 else 'are'} left out."]
+        left_out = f"Left out: {counted(self.without, 'row')} with the weight 0 in {printable(self.name)}."
+        return [left_out] if self.without else []
 
 
 def weighted_counts(counts: Counts, codes: Sequence[IntArray], sums: FloatArray | None) -> WeightedCounts:

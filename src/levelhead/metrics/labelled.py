@@ -46,11 +46,6 @@ class LabelledGap:
     lam: float = math.nan
     more_labels: int | None = None
 
-    @property
-    def narrower(self) -> float:
-        """The width of the interval divided by that of the labelled rows alone."""
-        return self.error / self.classical_error if self.classical_error > 0 else math.nan
-
 
 def by_labelled_rows(labelled: FloatArray, unlabelled: FloatArray, *, level: float = 0.95) -> dict[str, LabelledGap]:
     """Estimate the three gaps f_1 - f_0.

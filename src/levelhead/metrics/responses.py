@@ -35,14 +35,13 @@ IMPOSSIBLE = (
 class ResponseGap:
     """One gap f_a - f_b from randomised answers.
 
-    ``naive`` takes reports for groups; ``inflation`` is the variance divided by that of the naive gap;
-    ``rows_for_5_points`` how many rows would detect a gap of 5 points, in 80 of 100 audits.
+    ``naive`` takes reports for groups; ``rows_for_5_points`` is how many rows would detect a gap of 5 points, in 80 of
+    100 audits.
     """
 
     estimate: Estimate
     naive: float = math.nan
     error: float = math.nan
-    inflation: float = math.nan
     rows_for_5_points: int | None = None
 
 
@@ -104,13 +103,11 @@ def by_responses(counts: ArrayLike, matrix: FloatArray, *, level: float = 0.95) 
             variance = float((own * (psi[..., a] - psi[..., b]) ** 2).sum() / (n - 1))
             error = math.sqrt(variance / n)
             value = float(rate[a] - rate[b])
-            plain = sum(reported[k] * (1 - reported[k]) * n / sizes[k] for k in (a, b) if sizes[k])
             rows = math.ceil(n * (errors_of_detected(z) * error / 0.05) ** 2)
             out[gap][a, b] = ResponseGap(
                 Estimate(value, value - z * error, value + z * error, int(n)),
                 float(reported[a] - reported[b]),
                 error,
-                variance / plain if plain > 0 else math.nan,
                 math.ceil(rows * everyone / n),  # rows of the file, of which the gap uses a part
             )
     return out

@@ -46,7 +46,7 @@ from levelhead.types import ConfigError, DataError, check_seed, in_quotes, liste
 
 ALL = "all rows"
 BY_GROUP = (
-    "intersect", "min_count", "bins", "missing", "reference", "favourable", "about",
+    "intersect", "min_count", "bins", "missing", "reference", "favourable",
     "metrics", "parts", "control_features", "time", "costs",
 )  # fmt: skip
 """Options of :func:`levelhead.audit` that are about figures by group alone."""

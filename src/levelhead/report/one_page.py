@@ -282,7 +282,7 @@ class _Found:
         return blocks.brief(said, table, places, notes, row=kind, named=about, option=self.kind.option)
 
     def _caption(self, figures: Sequence[str]) -> str:
-        outcome = self.words.decision or self.words.favourable or self.words.positive
+        outcome = self.words.favourable or self.words.positive
         outcome = outcome or self.record.get("favourable")
         about = "" if outcome is None else f": rates of {short(outcome, 40)}"
         about += " with the rule" * bool(about and self.record["kind"] == "rule")

@@ -315,7 +315,7 @@ def _pair_lead(pair: Record, words: Words, *, at_most: float | None = None, comp
         rate, of_class = TURNED[rate], words.favourable
     predicted, end = f"the model predicts {words.predicted(of_class)} for ", ""
     if words.favourable is not None:
-        predicted, end = "", f" {words.decided}"
+        predicted, end = "", f" are predicted {words.outcome}"
     names = [named_group(pair["attribute"], group) for group in groups]
     first, second = (f"{number(100 * value)}% of " for value in values)
     most = figure.size.high if at_most is None else at_most
@@ -360,7 +360,6 @@ class Words:
         self.favourable: str | None = words.get("favourable")
         if self.favourable != self.positive and len(self.classes) > 2:
             self.favourable = None  # one of several other classes: rates of the positive one say nothing of it
-        self.decision: str | None = words.get("decision")
 
     @property
     def turned(self) -> bool:
@@ -370,12 +369,7 @@ class Words:
     @property
     def outcome(self) -> str:
         """The favourable outcome, in quotation marks."""
-        return f"“{short(self.decision or str(self.favourable), 40)}”"
-
-    @property
-    def decided(self) -> str:
-        """What happens to those who get the favourable outcome."""
-        return f"are {'' if self.decision else 'predicted '}{self.outcome}"
+        return f"“{short(str(self.favourable), 40)}”"
 
     def of_label(self, name: str) -> str:
         """Return a class as its label is written, which is another word than the prediction's under a label map."""

@@ -125,7 +125,7 @@ def question(figure: str, words: Words) -> tuple[str, str]:
     chosen = of_class.removesuffix("]") or words.favourable or words.positive
     if chosen is None or name not in ("selection_rate", "true_positive_rate", "false_positive_rate"):
         return title_of(figure), definition_of(name) if name in FIGURES else ""
-    outcome, label = short(words.decision or chosen, 40), str(chosen)
+    outcome, label = short(chosen, 40), str(chosen)
     if name == "selection_rate":
         return f"Predicted {outcome}", "of all rows (selection rate)"
     if name == "true_positive_rate":

@@ -8,12 +8,6 @@ import numpy as np
 import pytest
 
 from levelhead.auditing.unknown import privacy
-from levelhead.auditing.unknown.privacy import Response
-
-
-def test_the_two_meanings_of_keep_spend_differently() -> None:
-    assert Response(flip=0.2).spent(2) == pytest.approx(1.386, abs=1e-3)
-    assert Response(flip=0.1).spent(2) == pytest.approx(2.197, abs=1e-3)
 
 
 def test_randomize_keeps_as_often_as_epsilon_says() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from levelhead.auditing.options import AuditOptions
-from levelhead.auditing.unknown.answer import PERSONS, IndirectGap, IndirectPart, points
+from levelhead.auditing.unknown.answer import PERSONS, IndirectGap, IndirectPart
 from levelhead.auditing.unknown.cells import LEAST_SPREAD, Cells, group_of, said_by
 from levelhead.auditing.unknown.known import FEWEST_LABELLED, MOST_GROUPS, NOTHING_KNOWN, Known
 from levelhead.auditing.unknown.privacy import Response
@@ -82,20 +82,10 @@ def _gaps(
 
 
 def _rests_on(said: Sequence[str], gaps: Sequence[IndirectGap]) -> list[str]:
-    """Add to what a method says the naive gap, how intervals allow for several pairs, and what is true of them all."""
-    sentences = list(said) if any(one.weighted for one in gaps) else [*said, _naive_sentence(gaps)]
-    if (pairs := len({one.groups for one in gaps})) > 1:
-        sentences.append(f"There are {pairs} pairs of groups: their intervals hold together.")
-    return [*sentences, PERSONS]
-
-
-def _naive_sentence(gaps: Sequence[IndirectGap]) -> str:
-    naive = [item for one in gaps if one.gap == "demographic_parity" for item in one.naive.items()]
-    shown = [f"{points(value)} points ({printable(proxy)})" for proxy, value in naive if math.isfinite(value)]
-    if not shown:
-        return "There is no naive proxy gap to print beside it."
-    said = ", ".join(shown[:6])
-    return f"Naive gap in selection rates, with the proxy used as the group: {said}. This answer does not use it."
+    """Add to what a method says how intervals allow for several pairs, and what is true of them all."""
+    pairs = len({one.groups for one in gaps})
+    together = [f"There are {pairs} pairs of groups: their intervals hold together."] if pairs > 1 else []
+    return [*said, *together, PERSONS]
 
 
 def _known_groups(name: str, cells: Cells, need: str) -> list[Hashable]:
@@ -126,16 +116,10 @@ def _responses(name: str, cells: Cells, response: Response, options: AuditOption
     said = [
         "Method: the known response noise is inverted exactly and counted in the variance.",
         f"Assumption: every answer, one of {len(groups)}, was randomised with {response}, by chance alone.",
-        f"Each answer in {printable(name)} spent epsilon={spent:.2f}."
-        if math.isfinite(spent := response.spent(len(groups)))
-        else "A flip of 0 gives no privacy: these are the true groups.",
     ]
     if defined := [one for one in found["demographic_parity"].values() if one.estimate.defined]:
-        said.append(
-            f"The noise makes the variance of the gap in selection rates {max(one.inflation for one in defined):.1f} "
-            f"times that of the naive estimate; {max(one.rows_for_5_points or 0 for one in defined):,} rows would "
-            "detect a gap of 5 points in 80 of 100 audits."
-        )
+        rows = max(one.rows_for_5_points or 0 for one in defined)
+        said.append(f"With this noise, {rows:,} rows would detect a gap of 5 points in 80 of 100 audits.")
     shares = dict(zip(map(str, groups), shares_of(counts.sum((1, 2)), matrix)[0].tolist(), strict=True))
     refused = "" if any(one.estimate.defined for one in gaps) else gaps[0].estimate.reason or ""
     helped = "more rows, or a larger epsilon for the next respondents" if refused else ""
@@ -218,21 +202,14 @@ def _of_proxies(cells: Cells) -> list[str]:
 
 
 def _gained(main: Sequence[LabelledGap]) -> list[str]:
-    """Say what the proxies gained, and how many more labels would decide the gap."""
-    if not main:
+    """Say how many more labels would decide the gap."""
+    most = {one.more_labels for one in main} - {0}
+    if not most:
         return []
-    one = max(main, key=lambda found: found.narrower if math.isfinite(found.narrower) else 0)
-    factor = 1 / one.narrower if one.narrower > 0 else math.nan
-    than = f"{factor:.2f} times narrower" if factor >= 1.005 else "no narrower"  # as where it is NaN
-    said = [f"The interval of the gap in selection rates is {than} than that of the labelled rows alone."]
-    if one.more_labels:
-        said.append(
-            f"About {one.more_labels:,} more labelled rows would detect a true gap of the measured size in 80 of 100 "
-            "audits."
-        )
-    elif one.more_labels is None:
-        said.append("The measured gap is too small for any feasible number of labels.")
-    return said
+    if None in most:
+        return ["The measured gap is too small for any feasible number of labels."]
+    labels = max(one for one in most if one is not None)
+    return [f"About {labels:,} more labelled rows would detect a true gap of the measured size in 80 of 100 audits."]
 
 
 def _three_proxies(cells: Cells, known: Known, why: list[str], options: AuditOptions) -> IndirectPart:
@@ -354,20 +331,10 @@ def _probabilities(cells: Cells, known: Known, options: AuditOptions) -> Indirec
     kinds = sorted({one.said for one in cells.patterns})
     table = cells.table((lambda one: one.said, kinds), sums=cells.sums)
     found, weighted = by_probabilities(table, level=options.level, seed=options.seed, assumes=CALIBRATED)
-    pairs = weighted["demographic_parity"]
-    largest, one = max(((at, one) for at, one in pairs.items() if one.defined), key=lambda item: abs(item[1].value))
-    a, b = (_named(groups[at]) for at in largest)
     more = [
-        f"Weighted estimate (each row counts for a group by its probability, as supervisors count with BISG): the "
-        f"selection rate of {a} minus that of {b} is {points(one.value)} points, {100 * options.level:g}% interval "
-        f"{points(one.low)} to {points(one.high)}.",
-        "It is unbiased only if predictions do not depend on the group at equal probabilities; otherwise it is "
-        "usually too small. Its interval covers only the sampling of rows.",
-        *(
-            f"No weighted estimate of {_named(groups[a])} and {_named(groups[b])}: {one.reason}."
-            for (a, b), one in pairs.items()
-            if not one.defined
-        ),
+        f"No weighted estimate of {_named(groups[a])} and {_named(groups[b])}: {one.reason}."
+        for (a, b), one in weighted["demographic_parity"].items()
+        if not one.defined
     ]
     part = _bounded(found, groups, "that the probabilities are calibrated", options, more, weighted)
     return replace(part, shares=dict(zip(groups, shares.tolist(), strict=True)))

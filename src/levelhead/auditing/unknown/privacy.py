@@ -81,11 +81,6 @@ class Response:
             odd = self.flip / (groups - 1)
         return np.full((groups, groups), odd) + np.eye(groups) * (1 - groups * odd)
 
-    def spent(self, groups: int) -> float:
-        """Return the epsilon that one answer spends."""
-        matrix = self.matrix(groups)
-        return math.inf if matrix[0, 1] == 0 else math.log(matrix[0, 0] / matrix[0, 1])
-
     def __str__(self) -> str:
         return f"epsilon={self.epsilon:.4g}" if self.epsilon is not None else f"flip={self.flip:g}"
 
