@@ -138,7 +138,7 @@ def hold(out: Path, trials: int) -> None:
                 member = rng.random(rows) < 0.5 + 0.3 * given * (2 * label - 1)
                 vectors = rng.normal(size=(rows, 8)) + 2 * label[:, None] * np.eye(8)[0]
                 known = label if given else None
-                p.append(probes.readability(vectors, member, label=known, hidden=hidden, deals=39, seed=seed).p)
+                p.append(probes.Probe(vectors, member, deals=39, seed=seed).read(known, [hidden])[0].p)
             kind = f"{'hidden' if hidden else 'linear'} probe{', given the label' if given else ''}"
             cells[f"null of the {kind}, {rows} rows"] = float(np.mean(np.array(p) <= 0.05))
     looked, varied, means = [], [], []
@@ -159,7 +159,7 @@ def hold(out: Path, trials: int) -> None:
         for seed in range(trials):
             member = rng.random(rows) < 0.4
             vectors = rng.normal(size=(rows, 6)) + gap * member[:, None] * np.eye(6)[0]
-            area = probes.readability(vectors, member, deals=99, seed=seed).area
+            area = probes.Probe(vectors, member, deals=99, seed=seed).read(None, [False])[0].area
             held += area.low <= _truth(vectors, member, gap, seed) <= area.high
         cells[f"coverage of areas, {rows} rows, gap {gap:g}"] = held / trials
     write_json(out, {"trials": trials, "cells": cells})

@@ -331,7 +331,7 @@ def test_dropped_weights_have_the_distribution_of_the_whole_layer():
     nn.init.constant_(value.bias, 1.5)
     hidden = torch.randn(1, tokens, width).expand(draws, -1, -1)
     with torch.no_grad():
-        one = attend_from_row(hidden, 0, Projections(query, key, value, 2), scaling=0.5, dropout=0.4)
+        one = attend_from_row(nn.Module(), hidden, 0, Projections(query, key, value, 2), scaling=0.5, dropout=0.4)
         heads = [layer(hidden).unflatten(-1, (2, -1)).transpose(1, 2) for layer in (query, key, value)]
         full = F.scaled_dot_product_attention(*heads, dropout_p=0.4, scale=0.5)[:, :, 0].flatten(1)
     torch.testing.assert_close(one.mean(0), full.mean(0), atol=0.03, rtol=0)

@@ -1,4 +1,4 @@
-"""Places inside a classifier: nothing changes without a change, slopes are derivatives, all kinds of classifiers."""
+"""Places inside a classifier: nothing changes without a change, all kinds of classifiers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 from tiny_models import named, trained
 
 import levelhead as lh
-from levelhead.attention.places import NO_MOVE, PLACES, Dissection, log_odds
+from levelhead.attention.places import NO_MOVE, PLACES, Dissection
 from tiny import tiny_appended, tiny_bert, tiny_vit
 
 MOVED = [place for place in PLACES if place != NO_MOVE]
@@ -56,12 +56,7 @@ def test_places_of_every_kind_of_classifier(kind):
     for place in MOVED:
         size = seen.vectors[place].abs().mean()
         direction = torch.randn(seen.vectors[place].shape, generator=draw) * size
-        slope = opened.slopes(batch, anchor, {place: direction})[place]
-        moved = [
-            log_odds(opened.without(batch, anchor, {place: -step * direction}), plain.argmax(1))
-            for step in (1e-3, -1e-3)
-        ]
-        torch.testing.assert_close(slope, (moved[0] - moved[1]) / 2e-3, rtol=0.02, atol=2e-3)
+        assert not torch.equal(opened.without(batch, anchor, {place: direction}), plain)
     torch.testing.assert_close(model(**batch).logits.detach(), plain)
     assert not any("forward" in vars(layer) for layer in opened.layers)
     for name, tensor in model.state_dict().items():
@@ -87,9 +82,3 @@ def test_selected_values_alone_move_with_their_shift():
     assert own.shape == (6, 2 * 16)
     # What is taken off selected and other values alike is taken off the output of attention.
     torch.testing.assert_close(opened.without(batch, anchor, both), opened.without(batch, anchor, context))
-
-
-def test_log_odds_of_two_and_three_classes():
-    assert log_odds(torch.tensor([[1.0, 3.0]]), torch.tensor([1])).item() == 2
-    expected = 3 - torch.tensor([1.0, 2.0]).logsumexp(0).item()
-    assert log_odds(torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([2])).item() == pytest.approx(expected)

@@ -76,14 +76,6 @@ def test_the_distance_of_groups_beyond_labels_holds_its_level():
     assert tied.p < 0.01
 
 
-def test_rollout_by_hand():
-    first = np.array([[[1.0, 0.0], [0.0, 1.0]]])
-    second = np.array([[[0.2, 0.8], [0.5, 0.5]]])
-    assert maps.rollout([first, second], np.array([0])) == pytest.approx(np.array([[0.6, 0.4]]))
-    assert maps.rollout([second, first], np.array([0])) == pytest.approx(np.array([[0.6, 0.4]]))
-    assert maps.rollout([second, second], np.array([0])) == pytest.approx(np.array([[0.6 * 0.6 + 0.4 * 0.25, 0.54]]))
-
-
 def test_a_gap_of_means_holds_the_mix_of_cells():
     cell = np.array([0] * 40 + [1] * 40)
     member = np.array([True] * 30 + [False] * 10 + [True] * 10 + [False] * 30)

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from levelhead.inspecting import probes
-from levelhead.inspecting.probes import group_shifts, readability
+from levelhead.inspecting.probes import Probe, Readability, group_shifts
 
 
 def drawn(rng, rows, gap, features=6, base=0.0):
@@ -18,6 +18,10 @@ def drawn(rng, rows, gap, features=6, base=0.0):
     vectors[:, 0] += gap * member
     vectors[:, 1] += 2 * label
     return vectors, member, label
+
+
+def readability(vectors, member, label=None, hidden=False, **options) -> Readability:
+    return Probe(vectors, member, **options).read(label, [hidden])[0]
 
 
 def test_a_known_area_of_delong_with_its_variance():
@@ -127,7 +131,7 @@ def test_what_cannot_be_read_has_a_reason(vectors, member, reason):
 
 def test_a_removed_group_cannot_be_read_and_the_label_stays():
     vectors, member, label = drawn(np.random.default_rng(4), 1500, 1.5, base=0.4)
-    left = vectors - group_shifts(vectors, member, label).of_rows()
+    left = vectors - group_shifts(vectors, member, label)
     assert readability(vectors, member, label=label).area.value > 0.8
     assert readability(left, member, label=label).p > 0.01
     assert readability(left, label == 1).area.value > 0.9
@@ -136,10 +140,12 @@ def test_a_removed_group_cannot_be_read_and_the_label_stays():
 def test_removal_in_the_rows_that_it_was_fitted_on_leaves_no_covariance():
     vectors, member, label = drawn(np.random.default_rng(6), 400, 1.0)
     shifts = group_shifts(vectors, member, label)
-    one = shifts.fold == 0
+    one = probes.folds(400, None, np.random.default_rng(0)) == 0
     covariance = probes._within(vectors[~one], label[~one]).T @ probes._within(member[~one, None] * 1.0, label[~one])
     spread = float((probes._within(member[~one, None] * 1.0, label[~one]) ** 2).sum())
-    assert shifts.difference[0] == pytest.approx(covariance[:, 0] / spread)
+    difference = covariance[:, 0] / spread
+    along = shifts[one] @ difference / (difference @ difference)
+    assert shifts[one] == pytest.approx(np.outer(along, difference))
 
 
 def test_where_group_and_label_have_one_direction_the_group_goes_all_the_same():
@@ -147,4 +153,4 @@ def test_where_group_and_label_have_one_direction_the_group_goes_all_the_same():
     label = rng.integers(0, 2, 600)
     member = rng.random(600) < 0.5
     vectors = (label + 0.8 * member + 0.5 * rng.normal(size=600))[:, None]
-    assert np.isfinite(group_shifts(vectors, member, label).of_rows()).all()
+    assert np.isfinite(group_shifts(vectors, member, label)).all()

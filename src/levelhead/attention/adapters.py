@@ -73,11 +73,7 @@ def lora_config(model: nn.Module, **options: Any) -> Any:
     kept = [name for part in new for name in _apart(part, parts[part], parts[original])]
     if record["kind"] == "attach" and "debias" in model.get_submodule(record["attention"])._modules:
         kept.append("debias")
-    chosen = {"target_modules": "all-linear", **options}
-    try:
-        return LoraConfig(modules_to_save=sorted(kept), **chosen)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"lora_config cannot make a LoraConfig of PEFT: {error}") from None
+    return LoraConfig(modules_to_save=sorted(kept), **{"target_modules": "all-linear", **options})
 
 
 def _apart(name: str, part: nn.Module, original: nn.Module) -> list[str]:

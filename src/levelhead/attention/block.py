@@ -71,7 +71,7 @@ class BlockAttention(nn.Module):
         ``padded``: that row may be another one in each example, where statistics per position are not its own. The
         queries of the other rows must not matter to it (they do for statistics pooled with them), the values must
         come from a plain linear layer (folding them into the mean is wrong under LoRA or quantisation), and nobody
-        may be waiting for a layer's output with a hook, or for what its attention works with.
+        may be waiting for what its attention works with.
         """
         if interface.is_observed():
             return False
@@ -80,8 +80,6 @@ class BlockAttention(nn.Module):
         options = self.tap.debias
         if options is not None and not options.readout_only:
             return False
-        if any(map(is_hooked, self.modules())):
-            return False
         return self.debias is None or self.debias.statistics == "cls_feature" or not padded
 
     def read_row(self, hidden: Tensor, valid: Tensor | None, row: Tensor) -> Tensor:
@@ -89,23 +87,15 @@ class BlockAttention(nn.Module):
 
         Only keys are computed for all tokens. Values are folded: the attention's mean of W x is W times the mean of x.
         """
-        self.tap.used = True
-        if not self.tap.padding_mask:
-            valid = None
-        head_size = self.query.out_features // self.num_heads
         mixed = attend_from_row(
+            self,
             hidden,
             row,
             Projections(self.query, self.key, self.value, self.num_heads),
-            scaling=head_size**-0.5 / self.tap.attention_temperature,
+            scaling=(self.query.out_features // self.num_heads) ** -0.5,
             valid=valid,
             mask=None if valid is None else valid[:, None],
-            debias=self.debias,
-            tap=self.tap,
-            # In training padding is left out altogether; a graph for export must have a fixed number of rows.
-            pack=self.training and not torch.compiler.is_compiling(),
         )
-        self.tap.watch(mixed, self)
         return cast(Tensor, self.output(mixed))
 
 
@@ -389,7 +379,7 @@ class AppendedClassifier(PreTrainedModel):
 
     def extra_repr(self) -> str:
         """Say whether the appended layer computes one row or all, and why."""
-        return rows_in_words(self.why_all_rows())
+        return f"last layer {rows_in_words(self.why_all_rows())}"
 
     def why_all_rows(self) -> str | None:
         """Say why the appended layer computes all rows as it stands, or None; padding may be one more reason."""

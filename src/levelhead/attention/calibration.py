@@ -8,8 +8,8 @@ squares, and these are merged by the formula of Chan, Golub and LeVeque (1983).
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from typing import Any, TypeVar
 
 import torch
@@ -130,7 +130,12 @@ def calibrate(model: AnyModel, loader: Iterable[Mapping[str, Any]]) -> AnyModel:
         )
     collectors = [Collector(standardizer) for standardizer in standardizers]
     device = next(model.parameters()).device
-    with _hooked(collectors), evaluating(model):
+    with evaluating(model), ExitStack() as stack:
+        for collector in collectors:
+            one = collector.standardizer
+            stack.callback(setattr, one, "_known_updated", one._known_updated)
+            one._known_updated = True  # no warning that there are no statistics yet
+            stack.callback(one.register_forward_hook(collector, with_kwargs=True).remove)
         taken = 0
         for batch in loader:
             if not isinstance(batch, Mapping) or not any(isinstance(value, Tensor) for value in batch.values()):
@@ -150,18 +155,3 @@ def calibrate(model: AnyModel, loader: Iterable[Mapping[str, Any]]) -> AnyModel:
     for collector in collectors:
         collector.write()
     return model
-
-
-@contextmanager
-def _hooked(collectors: list[Collector]) -> Iterator[None]:
-    """Collect inside the block, without the warning that no statistics are there yet."""
-    known = [collector.standardizer._known_updated for collector in collectors]
-    handles = [collector.standardizer.register_forward_hook(collector, with_kwargs=True) for collector in collectors]
-    for collector in collectors:
-        collector.standardizer._known_updated = True
-    try:
-        yield
-    finally:
-        for collector, handle, before in zip(collectors, handles, known, strict=True):
-            handle.remove()
-            collector.standardizer._known_updated = before

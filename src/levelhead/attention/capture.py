@@ -63,12 +63,12 @@ def capture(model: nn.Module, inputs: Inputs, batch_size: int, device: torch.dev
     Errors: :class:`~levelhead.UnsupportedModelError` for a model whose attention cannot be reached, or whose last
     attention does not see one sequence per example.
     """
-    reader: Reader | None = None
+    tap: Tap | None = None
     for index in torch.arange(len(inputs)).split(batch_size):
         batch = {name: tensor.to(device) for name, tensor in inputs.batch(index).items()}
         (seen,) = attended(model, batch, most=1)
-        reader = reader or Reader.of(model, seen.module)
-        yield reader.captured(seen)
+        tap = tap or readout_of(model, seen.module)
+        yield captured(tap, seen)
 
 
 def unwrapped(model: Any) -> Any:
@@ -76,52 +76,43 @@ def unwrapped(model: Any) -> Any:
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
-@dataclass(frozen=True)
-class Reader:
-    """Which row a classifier reads, as its ``tap`` says."""
+def readout_of(model: Any, last: nn.Module) -> Tap:
+    """Return which row a classifier reads: as recorded of it and its ``last`` attention, or else proved with noise."""
+    inner = unwrapped(model)
+    if isinstance(inner, AppendedClassifier):
+        return inner.readout
+    if isinstance(tap := getattr(last, "tap", None), Tap):
+        return tap
+    try:
+        example = probe_inputs(model)
+        with as_probed(model):
+            (seen,) = attended(model, example, most=1)
+            return Tap(find_readout(model, path_of(model, last), example, seen.raw_query.shape[2]))
+    except UnsupportedModelError:  # no example to try it on, or layers that cannot be distinguished
+        return Tap("none")
 
-    tap: Tap
 
-    @classmethod
-    def of(cls, model: Any, last: nn.Module) -> Reader:
-        """Return what is recorded of a model and its ``last`` attention module, or else is proved with noise."""
-        inner = unwrapped(model)
-        if isinstance(inner, AppendedClassifier):
-            return cls(inner.readout)
-        tap = getattr(last, "tap", None)
-        if isinstance(tap, Tap):
-            return cls(tap)
-        try:
-            example = probe_inputs(model)
-            with as_probed(model):
-                (seen,) = attended(model, example, most=1)
-                return cls(Tap(find_readout(model, path_of(model, last), example, seen.raw_query.shape[2])))
-        except UnsupportedModelError:  # no example to try it on, or layers that cannot be distinguished
-            return cls(Tap("none"))
+def row_read(tap: Tap, seen: interface.Attended, valid: Tensor | None) -> Tensor | None:
+    """Return the row (batch,) of a layer's pass that is read, or None; ``valid`` is False at padding."""
+    return seen.row if seen.row is not None else tap.row(seen.query, valid)
 
-    def row(self, seen: interface.Attended, valid: Tensor | None) -> Tensor | None:
-        """Return the row (batch,) of a layer's pass that is read, or None; ``valid`` is False at padding."""
-        return seen.row if seen.row is not None else self.tap.row(seen.query, valid)
 
-    def captured(self, seen: interface.Attended) -> Captured:
-        """Take what a layer worked with off its device, in float32."""
-        valid, mask = interface.valid_keys(seen.mask, len(seen.query)), seen.mask
-        row = self.row(seen, valid)
-        if valid is not None and bool(valid.all()):
-            valid = None
-        if mask is not None:
-            mask = mask.cpu() if mask.dtype == torch.bool else settled(mask)
-        return Captured(
-            settled(seen.raw_query),
-            settled(seen.raw_key),
-            settled(seen.query),
-            settled(seen.key),
-            seen.scaling,
-            None if valid is None else valid.cpu(),
-            None if row is None else row.cpu(),
-            mask,
-            not _row_alone(seen.module._modules.get("debias")),
-        )
+def captured(tap: Tap, seen: interface.Attended) -> Captured:
+    """Take what a layer worked with off its device, in float32."""
+    valid, mask = interface.valid_keys(seen.mask, len(seen.query)), seen.mask
+    row = row_read(tap, seen, valid)
+    if valid is not None and bool(valid.all()):
+        valid = None
+    if mask is not None:
+        mask = mask.cpu() if mask.dtype == torch.bool else settled(mask)
+    return Captured(
+        *map(settled, (seen.raw_query, seen.raw_key, seen.query, seen.key)),
+        seen.scaling,
+        None if valid is None else valid.cpu(),
+        None if row is None else row.cpu(),
+        mask,
+        not _row_alone(seen.module._modules.get("debias")),
+    )
 
 
 def settled(tensor: Tensor) -> Tensor:

@@ -87,16 +87,6 @@ class Facts:
     all_rows: str | None = None
     wanted: bool = True
 
-    @property
-    def reader(self) -> str:
-        """What reads the output of the layer, in words."""
-        return f"the classifier of {self.name}" if self.kind == "attach" else self.layer
-
-    @property
-    def layer(self) -> str:
-        """The layer, in words."""
-        return f"the {'last layer of' if self.kind == 'attach' else 'layer appended to'} {self.name}"
-
 
 @dataclass(frozen=True)
 class DebiasConfig:
@@ -185,8 +175,6 @@ class DebiasConfig:
             raise ConfigError(f"debias.momentum is {self.momentum}; it must be above 0 and at most 1.")
         if self.notebook.off_by_one and (self.include_readout or self.readout in ("last", "none")):
             raise ConfigError("debias.notebook.off_by_one is defined for readout 'first' without include_readout alone")
-        if self.statistics == "cls_feature" and self.readout == "none":
-            raise ConfigError("debias.statistics='cls_feature' needs a readout row, and debias.readout is 'none'")
         usual = self.notebook.attention_temperature == 1 and self.notebook.padding_mask
         if not self.normalize and self.alpha == 0 and usual:
             raise ConfigError("debias.normalize=False with alpha=0 changes nothing: train the plain model instead")
@@ -200,11 +188,11 @@ class DebiasConfig:
         """
         readout, statistics = self._read(facts)
         if statistics == "cls_feature" and readout == "none":
-            raise ConfigError(f"debias.statistics='cls_feature', but {facts.reader} reads no single row.")
+            raise ConfigError(f"debias.statistics='cls_feature', but {facts.name} reads no single row.")
         if self.notebook.off_by_one and readout != "first":
             found = "the last real token" if readout == "last" else "no single row"
             raise ConfigError(
-                f"debias.notebook.off_by_one is defined for readout 'first' alone, and {facts.reader} reads {found}."
+                f"debias.notebook.off_by_one is defined for readout 'first' alone, and {facts.name} reads {found}."
             )
         if statistics == "position" and self.normalize and facts.length is None:
             raise ConfigError(
@@ -213,7 +201,7 @@ class DebiasConfig:
             )
         because = self.why_all_rows(facts)
         if self.readout_only is True and because is not None:
-            raise ConfigError(f"debias.readout_only=True, but {facts.layer} has to compute all rows: {because}.")
+            raise ConfigError(f"debias.readout_only=True, but {facts.name} has to compute all rows: {because}.")
         absolute = not facts.rotary if self.absolute in ("auto", None) else self.absolute
         return replace(self, statistics=statistics, absolute=absolute, readout=readout, readout_only=because is None)
 

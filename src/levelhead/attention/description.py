@@ -66,7 +66,7 @@ class Description:
         return asdict(self)
 
     def __str__(self) -> str:
-        rows = [] if self.all_rows == NOBODY_ASKED else [("last layer", self._rows())]
+        rows = [] if self.all_rows == NOBODY_ASKED else [("last layer", one_row.rows_in_words(self.all_rows))]
         peft = [("adapters", f"{', '.join(self.adapters)}, of PEFT")] if self.adapters else []
         lines = [*self._mechanism(), *rows, *peft, ("parameters", self._counts())]
         what = "its last attention layer is debiased" if self.debias else "nothing is debiased"
@@ -98,9 +98,6 @@ class Description:
         usual = vars(NotebookOptions())
         changed = [f"{name}={value}" for name, value in vars(options.notebook).items() if value != usual[name]]
         return [*lines, ("notebook", ", ".join(changed))] if changed else lines
-
-    def _rows(self) -> str:
-        return "computes the readout row alone" if self.readout_only else f"computes all rows: {self.all_rows}"
 
     def _counts(self) -> str:
         share = 100 * self.trainable / self.parameters if self.parameters else 0.0

@@ -69,12 +69,6 @@ def watched(take: Callable[[Attended], None]) -> AbstractContextManager[None]:
     return _holding(_watchers, take)
 
 
-def show(attended: Attended) -> None:
-    """Give what a module worked with to the current watchers."""
-    for take in _watchers:
-        take(attended)
-
-
 Edit = Callable[[nn.Module, Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
 _edits: list[Edit] = []
 
@@ -82,13 +76,6 @@ _edits: list[Edit] = []
 def edited(change: Edit) -> AbstractContextManager[None]:
     """Let ``change`` replace queries, keys and values just before each softmax inside the block."""
     return _holding(_edits, change)
-
-
-def edit(module: nn.Module, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return what the softmax of ``module`` gets; without :func:`edited` what it had."""
-    for change in _edits:
-        query, key, value = change(module, query, key, value)
-    return query, key, value
 
 
 _wanting: list[bool] = []
@@ -199,13 +186,14 @@ def levelhead_attention(
         if "debias" in module._modules:
             query, key = module.debias(query, key, valid, row)  # type: ignore[operator]
         tap.take(query, key, value, row, valid, scaling)
-    query, key, value = edit(module, query, key, value)
+    for change in _edits:
+        query, key, value = change(module, query, key, value)
     weights, wanted = None, bool(_wanting or kwargs.get("output_attentions"))
     if _watchers or wanted:
         factor = query.shape[-1] ** -0.5 if scaling is None else scaling
         mask, bias = _whole_mask(module, query, attention_mask, kwargs.get("is_causal")), kwargs.get("position_bias")
-    if _watchers:
-        show(Attended(module, raw_query, raw_key, query, key, _biased(mask, bias), factor, row, value))
+    for take in _watchers:
+        take(Attended(module, raw_query, raw_key, query, key, _biased(mask, bias), factor, row, value))
     if wanted:
         weights = attention_weights(query, key, mask, factor, bias)
         weights = torch.nn.functional.dropout(weights, kwargs.get("dropout", 0.0), training=module.training)

@@ -36,6 +36,7 @@ class Projections(NamedTuple):
 
 
 def attend_from_row(
+    attention: nn.Module,
     hidden: Tensor,
     row: Tensor | int,
     projections: Projections,
@@ -43,34 +44,38 @@ def attend_from_row(
     scaling: float,
     valid: Tensor | None = None,
     mask: Tensor | None = None,
-    debias: QueryKeyStandardizer | None = None,
-    tap: Tap | None = None,
     dropout: float = 0.0,
-    pack: bool = False,
 ) -> Tensor:
     """Return the mixed values of one row of self-attention, (batch, heads x value size), before the output projection.
 
     Args:
+        attention: the module that attends, whose ``debias`` and ``tap`` count, where it has them. In training no keys
+            are computed at padding.
         hidden: (batch, tokens, width), what the projections take.
         row: (batch,) int64, or the same number for all.
         projections: plain linear layers, see :func:`is_plain`.
         scaling: factor on the logits.
         valid: (batch, tokens) bool, False at padding; for statistics, and for ranking tokens.
         mask: of this row, broadcastable to (batch, heads, tokens): boolean (True: may look) or additive.
-        debias: standardises queries and keys.
-        tap: is given what alignment needs.
         dropout: probability of dropping an attention weight, as in training. The bias of the values then counts with
             the sum of the weights that are left: a full layer's output has the same distribution.
-        pack: compute no keys at padding.
     """
+    tap: Tap | None = getattr(attention, "tap", None)
+    debias = cast(QueryKeyStandardizer | None, attention._modules.get("debias"))
+    if tap is not None:
+        tap.used = True
+        if not tap.padding_mask:
+            mask = valid = None
+        scaling = scaling / tap.attention_temperature
     heads = projections.heads
     if isinstance(row, int):
         one, where = hidden[:, row], torch.full(hidden.shape[:1], row, device=hidden.device)
     else:
         one, where = hidden[torch.arange(hidden.shape[0], device=hidden.device), row], row
     query = projections.query(one).unflatten(-1, (heads, -1))
-    # Statistics per position need every token at its place.
-    packed = valid if pack and (debias is None or debias.statistics != "position") else None
+    # Statistics per position need every token at its place; a graph for export must have a fixed number of rows.
+    whole = torch.compiler.is_compiling() or (debias is not None and debias.statistics == "position")
+    packed = valid if attention.training and not whole else None
     tokens = hidden if packed is None else hidden[packed][None]
     key = projections.key(tokens).unflatten(-1, (heads, -1)).transpose(1, 2)
     if debias is not None:
@@ -96,7 +101,10 @@ def attend_from_row(
     if projections.value.bias is not None:
         bias = projections.value.bias.unflatten(0, (heads, -1))
         mixed = mixed + (weights.sum(dim=-1, keepdim=True) * bias if dropout else bias)
-    return mixed.flatten(1)
+    mixed = mixed.flatten(1)
+    if tap is not None:
+        tap.watch(mixed, attention)
+    return mixed
 
 
 def is_plain(linear: Any) -> bool:
@@ -206,9 +214,6 @@ class OneRow:
         self.wanted, self.path, self.because = wanted, path, because
         self.armed = False
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return OneRow, (self.wanted, self.path, self.because)
-
 
 def why_all_rows(layer: nn.Module, readout: str) -> str | None:
     """Say why a layer has to compute all rows whatever happens, or None; ``readout`` is the row proved to be read."""
@@ -268,30 +273,17 @@ def one_row_layer(base: type[nn.Module]) -> type[nn.Module]:
 
 def _first_row(layer: Any, family: Family, attention: Any, hidden: Tensor, mask: Tensor | None) -> Tensor:
     """Return row 0 of the layer's output, (batch, 1, width)."""
-    tap, debias, scaling = getattr(attention, "tap", None), attention._modules.get("debias"), attention.scaling
-    valid = interface.valid_keys(mask, hidden.shape[0])
-    if tap is not None:
-        tap.used = True
-        if not tap.padding_mask:
-            mask = valid = None
-        scaling = scaling / tap.attention_temperature
-    inside = family.enter(layer, hidden)
     query, key, value = (getattr(attention, name) for name in family.projections)
     mixed = attend_from_row(
-        inside,
+        attention,
+        family.enter(layer, hidden),
         0,
         Projections(query, key, value, query.out_features // _head_size(attention)),
-        scaling=scaling,
-        valid=valid,
+        scaling=attention.scaling,
+        valid=interface.valid_keys(mask, hidden.shape[0]),
         mask=None if mask is None else mask[:, :, 0],
-        debias=debias,
-        tap=tap,
         dropout=family.dropout(attention) if layer.training else 0.0,
-        # A graph for export must have a fixed number of rows.
-        pack=layer.training and not torch.compiler.is_compiling(),
     )
-    if tap is not None:
-        tap.watch(mixed, attention)
     return family.leave(layer, mixed[:, None], hidden[:, :1])
 
 
@@ -345,7 +337,7 @@ def remove(model: Any) -> OneRow | None:
 
 def describe(model: Any) -> str:
     """Say in a few words whether the last layer computes one row, or why not; empty where nobody asked."""
-    return "" if getattr(model, "one_row", None) is None else rows_in_words(why_all_rows_now(model))
+    return "" if getattr(model, "one_row", None) is None else f"last layer {rows_in_words(why_all_rows_now(model))}"
 
 
 def why_all_rows_now(model: Any) -> str | None:
@@ -359,5 +351,5 @@ def why_all_rows_now(model: Any) -> str | None:
 
 
 def rows_in_words(because: str | None) -> str:
-    """Say what the last layer computes; ``because`` says why all rows, or is None."""
-    return f"last layer computes {'the readout row alone' if because is None else f'all rows: {because}'}"
+    """Say what a layer computes; ``because`` says why all rows, or is None."""
+    return f"computes {'the readout row alone' if because is None else f'all rows: {because}'}"

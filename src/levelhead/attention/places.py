@@ -17,10 +17,17 @@ from torch import Tensor, nn
 from levelhead.attention import interface
 from levelhead.attention.aligning import row_of
 from levelhead.attention.block import AppendedClassifier
-from levelhead.attention.capture import Captured, Reader, attention_logits, attention_weights, settled, unwrapped
+from levelhead.attention.capture import (
+    Captured,
+    attention_logits,
+    attention_weights,
+    captured,
+    readout_of,
+    settled,
+    unwrapped,
+)
 from levelhead.attention.contrastive import rank_tokens, select_values
 from levelhead.attention.probe import as_probed, attended, layer_of
-from levelhead.attention.watching import attention_map
 
 PLACES = {
     "input": "input of the last layer",
@@ -64,15 +71,13 @@ class Inside:
 
     ``vectors`` has (batch, width) for each of :data:`PLACES`, and of :data:`ONLY_READ` where there is one;
     ``layers`` the same for the output of every layer from the first; ``attention`` (batch, tokens) is the mean over
-    heads of the readout row's attention, ``flow`` the layers' (batch, queries, keys) for a rollout, empty where a layer
-    attends elsewhere.
+    heads of the readout row's attention.
     """
 
     captured: Captured
     vectors: dict[str, Tensor]
     layers: list[Tensor]
     attention: Tensor
-    flow: list[Tensor]
     anchor: Anchor
 
 
@@ -95,7 +100,7 @@ class Dissection:
         block = [inner.block] if isinstance(inner, AppendedClassifier) else []
         own = self.attentions[: len(self.attentions) - len(block)]
         self.layers: list[nn.Module] = [*(layer_of(self.model, paths[id(one)]) for one in own), *block]
-        self.reader = Reader.of(self.model, self.attentions[-1])
+        self.tap = readout_of(self.model, self.attentions[-1])
         options = getattr(getattr(self.attentions[-1], "tap", None), "debias", None)
         self.top_t = 2 if options is None else options.top_t
         self.standardized = bool(options and options.normalize and options.scale)
@@ -122,39 +127,37 @@ class Dissection:
             stack.callback(self.layers[-1].register_forward_pre_hook(enter, with_kwargs=True).remove)
             logits = self.model(**batch).logits
         last = seen[-1]
-        captured = self.reader.captured(last)
+        caught = captured(self.tap, last)
         assert last.value is not None  # in every call that is watched
-        value, row = settled(last.value), captured.readout
-        scores = attention_logits(captured)
-        attention = attention_weights(captured, scores)
+        value, row = settled(last.value), caught.readout
+        scores = attention_logits(caught)
+        attention = attention_weights(caught, scores)
         of_selection = scores.mean(2) if row is None else scores[:, :, 0]
-        selected, found = rank_tokens(of_selection, self.top_t, readout=row, valid=captured.valid)
-        key = captured.debiased_key
-        rest = torch.ones(key.shape[0], key.shape[2]) if captured.valid is None else captured.valid.float()
+        selected, found = rank_tokens(of_selection, self.top_t, readout=row, valid=caught.valid)
+        key = caught.debiased_key
+        rest = torch.ones(key.shape[0], key.shape[2]) if caught.valid is None else caught.valid.float()
         tokens = rest.clone()
         rest.scatter_(1, selected[:, 0], torch.where(found[:, 0], 0.0, rest.gather(1, selected[:, 0])))
         shared = attention.unflatten(1, (value.shape[1], -1)).mean(2)  # query heads that share a value
         vectors = {
-            "input": _at(settled(entered[-1]), row, captured.valid),
-            "query": _at(captured.debiased_query.transpose(1, 2).flatten(2), row, captured.valid),
+            "input": _at(settled(entered[-1]), row, caught.valid),
+            "query": _at(caught.debiased_query.transpose(1, 2).flatten(2), row, caught.valid),
             "key": _mean(key.transpose(1, 2).flatten(2), tokens),
             "selected": select_values(value, selected, found),
             "other": _mean(value.transpose(1, 2).flatten(2), rest),
             "context": (shared[:, :, None] @ value).flatten(1),
-            "output": _at(settled(_tensor(outputs[-1])), row, captured.valid),
+            "output": _at(settled(_tensor(outputs[-1])), row, caught.valid),
         }
         if self.debiased:
-            vectors["query before"] = _at(captured.query.transpose(1, 2).flatten(2), row, captured.valid)
-            vectors["key before"] = _mean(captured.key.transpose(1, 2).flatten(2), tokens)
-        if row is not None and captured.valid is None and captured.mask is None:
+            vectors["query before"] = _at(caught.query.transpose(1, 2).flatten(2), row, caught.valid)
+            vectors["key before"] = _mean(caught.key.transpose(1, 2).flatten(2), tokens)
+        if row is not None and caught.valid is None and caught.mask is None:
             vectors["scores"] = of_selection.flatten(1)
-        whole = len(seen) == len(self.layers) and len({one.raw_key.shape[2] for one in seen}) == 1
         return Inside(
-            captured,
+            caught,
             vectors,
-            [_at(settled(_tensor(one)), row, captured.valid) for one in outputs],
+            [_at(settled(_tensor(one)), row, caught.valid) for one in outputs],
             attention.mean(1),
-            [settled(attention_map(one)).nan_to_num() for one in seen] if whole else [],
             Anchor(row, selected[:, 0], settled(logits), outputs[-2] if len(outputs) > 1 else None),
         )
 
@@ -168,20 +171,6 @@ class Dissection:
         """Return the logits (batch, classes) after ``shifts`` (batch, width) are taken off at their places."""
         with self._shifted(seen, shifts):
             return self.model(**batch).logits.float()
-
-    def slopes(self, batch: Mapping[str, Tensor], seen: Anchor, directions: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return how the predicted class's log odds (batch,) answer to a move along each place's direction.
-
-        ``directions`` are (batch, width); a slope is the derivative for a move by the whole direction.
-        """
-        device = next(self.model.parameters()).device
-        steps = {place: torch.zeros(len(seen.logits), 1, device=device, requires_grad=True) for place in directions}
-        with torch.inference_mode(False), torch.enable_grad():
-            moves = {place: -steps[place] * directions[place].to(device) for place in directions}
-            with self._shifted(seen, moves), torch.enable_grad():
-                logits = self.model(**batch).logits.float()
-            found = torch.autograd.grad(log_odds(logits, seen.logits.argmax(1)).sum(), list(steps.values()))
-        return {place: slope[:, 0].cpu() for place, slope in zip(steps, found, strict=True)}
 
     @contextmanager
     def _shifted(self, seen: Anchor, shifts: Mapping[str, Tensor]) -> Iterator[None]:
@@ -234,13 +223,6 @@ class Dissection:
             if "output" in moved:
                 stack.callback(self.layers[-1].register_forward_hook(leave).remove)
             yield
-
-
-def log_odds(logits: Tensor, chosen: Tensor) -> Tensor:
-    """Return the log odds (batch,) of the class ``chosen`` (batch,) against all others."""
-    chosen = chosen.to(logits.device)[:, None]
-    others = logits.scatter(1, chosen, -torch.inf)
-    return logits.gather(1, chosen)[:, 0] - others.logsumexp(1)
 
 
 @contextmanager

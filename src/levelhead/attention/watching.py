@@ -16,7 +16,7 @@ from levelhead.attention import interface
 from levelhead.attention.aligning import Tap, row_of
 from levelhead.attention.attach import is_debiased
 from levelhead.attention.block import AppendedClassifier
-from levelhead.attention.capture import Reader
+from levelhead.attention.capture import readout_of, row_read
 from levelhead.attention.interface import Attended
 from levelhead.attention.probe import attended
 
@@ -40,13 +40,13 @@ class ReadoutQuery:
     ``width`` is heads times head size.
     """
 
-    reader: Reader
+    tap: Tap
     width: int
 
     def __call__(self, seen: Attended) -> Tensor:
         """Return (batch, width) float32, as the softmax got it; where no single row is read, the mean over tokens."""
         valid = interface.valid_keys(seen.mask, seen.query.shape[0])
-        return row_of(seen.query.float(), self.reader.row(seen, valid), valid).flatten(1)
+        return row_of(seen.query.float(), row_read(self.tap, seen, valid), valid).flatten(1)
 
 
 def readout_query(model: Any) -> ReadoutQuery:
@@ -57,12 +57,12 @@ def readout_query(model: Any) -> ReadoutQuery:
     """
     if isinstance(model, AppendedClassifier):
         attention = model.block.attention
-        return ReadoutQuery(Reader.of(model, attention), attention.query.out_features)
+        return ReadoutQuery(readout_of(model, attention), attention.query.out_features)
     if is_debiased(model):  # its record tells, and to run it before any training would be warned of
         record = model.config.levelhead
-        return ReadoutQuery(Reader(Tap(record["debias"]["readout"])), record["heads"] * record["head_size"])
+        return ReadoutQuery(Tap(record["debias"]["readout"]), record["heads"] * record["head_size"])
     (last,) = attended(model, most=1)
-    return ReadoutQuery(Reader.of(model, last.module), last.raw_query.shape[1] * last.raw_query.shape[3])
+    return ReadoutQuery(readout_of(model, last.module), last.raw_query.shape[1] * last.raw_query.shape[3])
 
 
 def attention_map(seen: Attended) -> Tensor:

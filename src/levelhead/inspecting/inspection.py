@@ -20,11 +20,7 @@ from levelhead.report.text import Record, joined, number
 from levelhead.types import Estimate, in_quotes
 
 SHARE = (0.0, 1.0)
-ENDS = {
-    **dict.fromkeys(("gap_change", "share_gap", "deletion_gap", "insertion_gap"), (-1.0, 1.0)),
-    **dict.fromkeys(("slope", "slope_probability"), (0.0, math.inf)),
-    "slope_gap": (-math.inf, math.inf),
-}
+ENDS = dict.fromkeys(("gap_change", "share_gap", "deletion_gap", "insertion_gap"), (-1.0, 1.0))
 """The ends of a figure's scale by its field; all other figures are shares, or areas, of 0 to 1."""
 READ = 0.05
 """Below this p-value a group counts as readable."""

@@ -6,12 +6,10 @@ beside what other masks, or groups drawn again, give.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from levelhead.inspecting.probes import FEWEST, Array, Bools, Ints, dealt
 from levelhead.metrics.scores import student
@@ -117,23 +115,6 @@ def between_groups(
     found = distance(first, second)
     value = float(found[0])
     return AgainstChance.of(Estimate.without_interval(value, len(member)), found[1:])
-
-
-def rollout(layers: Sequence[NDArray[Any]], row: Ints) -> Array:
-    """Return what reaches one row through all layers (batch, tokens): each layer is half attention, half residual.
-
-    Args:
-        layers: attention (batch, queries, keys) of each layer from the first to the last, each query's sum 1.
-        row: (batch,) the row that is read.
-
-    Source: Abnar and Zuidema, "Quantifying attention flow in transformers", ACL 2020.
-    """
-    last = layers[-1]
-    found = np.zeros((len(last), last.shape[2]))
-    found[np.arange(len(last)), row] = 1.0
-    for attention in reversed(layers):
-        found = (found + np.einsum("bq,bqk->bk", found, attention)) / 2
-    return found
 
 
 def gap_of_means(

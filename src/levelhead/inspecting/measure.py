@@ -22,7 +22,6 @@ from levelhead.inspecting.maps import (
     gap_of_means,
     iou_with_masks,
     mean_of_rows,
-    rollout,
     total_variation,
 )
 from levelhead.inspecting.probes import Array, Ints, Probe, Readability, group_shifts
@@ -42,11 +41,9 @@ GAP = "equalized_odds"
 class Place(Finding):
     """What a place knows of the group, and what the answer owes to it.
 
-    ``linear`` and ``hidden`` read the group, ``linear_given`` and ``hidden_given`` beyond the label. ``slope`` is the
-    mean absolute change of the predicted class's log odds, at equal temperature, if the place moves by the groups'
-    mean difference given the label; ``slope_probability`` that of its probability, ``slope_gap`` the second group's
-    slope less the first's. ``gap_after`` is the gap in equalized odds without that direction, ``gap_change`` its paired
-    difference to the gap as it is. None where a change is not tried.
+    ``linear`` and ``hidden`` read the group, ``linear_given`` and ``hidden_given`` beyond the label. ``gap_after``
+    is the gap in equalized odds without the group's direction, ``gap_change`` its paired difference to the gap as it
+    is. None where a change is not tried.
     """
 
     title: str
@@ -55,9 +52,6 @@ class Place(Finding):
     hidden: Readability
     linear_given: Readability
     hidden_given: Readability
-    slope: Estimate | None = None
-    slope_probability: Estimate | None = None
-    slope_gap: Estimate | None = None
     gap_after: Estimate | None = None
     gap_change: Estimate | None = None
     accuracy_after: Estimate | None = None
@@ -82,7 +76,7 @@ class AttentionByGroup(Finding):
     row (equation 2), in the logits' standard deviations within groups; ``logit_disparity`` and ``largest`` are mean and
     largest absolute difference in logits over all rows, and ``moment_bound``, ``free_bound``, ``gaussian_bound`` and
     ``paper_bound`` their limits, NaN where the model does not meet their assumptions. ``variation`` is the total
-    variation of mean attention, ``flow`` that of the rollout.
+    variation of mean attention.
     """
 
     disparity: AgainstChance
@@ -93,7 +87,6 @@ class AttentionByGroup(Finding):
     gaussian_bound: float
     paper_bound: float
     variation: AgainstChance
-    flow: AgainstChance
     parts: dict[str, MaskPart] = field(default_factory=dict)
 
 
@@ -117,7 +110,6 @@ class _Seen:
     vectors: dict[str, list[Array]] = field(default_factory=dict)
     layers: list[list[Array]] = field(default_factory=list)
     attention: list[Array] = field(default_factory=list)
-    flow: list[Array] = field(default_factory=list)
     scores: list[Array] = field(default_factory=list)
     logits: list[Array] = field(default_factory=list)
     anchors: list[Anchor | None] = field(default_factory=list)
@@ -174,31 +166,22 @@ def measure(
     }
     vectors[LOGITS] = _differences(logits)  # the answer itself: without its direction nothing would be left
     without: dict[str, list[Array]] = {place: [] for place in moved}
-    slopes: dict[str, list[Array]] = {place: [] for place in moved}
     for at, (where, index) in enumerate(batches):
         batch = inputs_of(index)
         anchor = seen.anchors[at] or opened.look(batch).anchor
         seen.anchors[at] = None
         own = slice(where.start, where.start + len(index))
         for place in moved:
-            shift = torch.from_numpy(shifts[place].of_rows()[own]).float()
+            shift = torch.from_numpy(shifts[place][own]).float()
             without[place].append(opened.without(batch, anchor, {place: shift}).cpu().double().numpy())
-        directions = {
-            place: torch.from_numpy(shifts[place].difference[shifts[place].fold[own]]).float() for place in moved
-        }
-        for place, found in opened.slopes(batch, anchor, directions).items():
-            slopes[place].append(found.double().numpy())
         progress("Taking the group off", at + 1, len(batches), "")
     changed = {place: np.concatenate(parts) for place, parts in without.items()}
-    slope = {place: np.concatenate(parts) / temperature for place, parts in slopes.items()}
     accuracy, gap, after = _gaps(logits, changed, rows, options)
     places: dict[str, Place] = {}
     titles = PLACES | ONLY_READ | {LOGITS: "logits"}
     ordered = [place for place in ("input", *ONLY_READ, *list(PLACES)[1:], LOGITS) if place in vectors]
     for at, place in enumerate(ordered):
         known: dict[str, Any] = {**_read(vectors[place], rows, options), **after.get(place, {})}
-        if place in slope:
-            known |= _used(slope[place], logits / temperature, rows, options)
         places[place] = Place(titles[place], vectors[place].shape[1], **known)
         progress("Reading the group", at + 1, len(ordered), places[place].title)
     below = [_probe(np.concatenate(parts), rows, options).read(rows.label, [False])[0] for parts in seen.layers[:-1]]
@@ -222,8 +205,6 @@ def _keep(seen: _Seen, inside: Any, opened: Dissection) -> None:
     seen.attention.append(inside.attention.double().numpy())
     row = torch.zeros(len(anchor.logits), dtype=torch.int64) if anchor.row is None else anchor.row
     seen.readout.append(row.numpy() if anchor.row is not None else np.full(len(row), -1))
-    if inside.flow and anchor.row is not None:
-        seen.flow.append(rollout([one.double().numpy() for one in inside.flow], row.numpy()))
     seen.logits.append(anchor.logits.double().numpy())
     seen.padded |= inside.captured.valid is not None
     scores = attention_logits(inside.captured)
@@ -259,20 +240,6 @@ def _read(vectors: Array, rows: Rows, options: Options) -> dict[str, Readability
 def _probe(vectors: Array, rows: Rows, options: Options) -> Probe:
     return Probe(vectors, rows.member, cluster=rows.cluster, deals=options.permutations, level=options.level,
                  seed=options.seed)  # fmt: skip
-
-
-def _used(slope: Array, logits: Array, rows: Rows, options: Options) -> dict[str, Estimate]:
-    """Mean absolute slopes; the derivative of a probability p is that of its log odds times p (1 - p)."""
-    strength = np.abs(slope)
-    top = special.softmax(logits, axis=1).max(1)
-    unbounded = (0.0, float("inf"))
-    return {
-        "slope": mean_of_rows(strength, options.level, unbounded, rows.cluster),
-        "slope_probability": mean_of_rows(strength * top * (1 - top), options.level, unbounded, rows.cluster),
-        "slope_gap": gap_of_means(
-            strength, rows.member, rows.label, level=options.level, bound=float("inf"), cluster=rows.cluster
-        ),
-    }
 
 
 def _gaps(
@@ -345,7 +312,6 @@ def _attention(
     # The scaling is 1 / (sqrt(head size) * temperature).
     temperature = 1 / (tap * np.sqrt(size))
     known, nan = np.isfinite(delta).any(), float("nan")
-    no_flow = AgainstChance.of(Estimate.undefined("layers differ in tokens, or no single row is read"), np.zeros(0))
     return AttentionByGroup(
         scaled,
         float(np.nanmean(delta)) if known else float("nan"),
@@ -355,7 +321,6 @@ def _attention(
         float(theory.gaussian_bound(shares, size, temperature=temperature)) if opened.absolute else nan,
         theory.paper_bound(shares, size, temperature=temperature) if opened.absolute else nan,
         compared(attention, total_variation),
-        compared(_padded(seen.flow), total_variation) if seen.flow else no_flow,
         _parts(attention, rows, options),
     )
 

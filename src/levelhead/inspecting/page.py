@@ -36,11 +36,6 @@ HOW = (
         "keys' mean is tried: it shifts all logits of a query equally, which the softmax removes.",
     ),
     (
-        "Slopes",
-        "How far the predicted class's log odds, and its probability, move if the place moves by the groups' mean "
-        "difference, at equal temperature.",
-    ),
-    (
         "Bounds",
         "They depend on the groups' shares alone, but for that by second moments. A mean over fewer than 30 rows is "
         "not compared.",
@@ -74,9 +69,6 @@ OF_PLACE = {
     "hidden_given.area": "AUC with hidden units, given the label",
     "hidden_given.p": "AUC with hidden units, given the label, p",
     "gap_after": "Gap without the direction",
-    "slope": "Slope of log odds",
-    "slope_probability": "Slope of the probability",
-    "slope_gap": "Slope of log odds, second less first group",
 }
 OF_LAYER = {"area": GIVEN, "p": f"{GIVEN}, p"}
 OF_MODEL = {
@@ -84,7 +76,6 @@ OF_MODEL = {
     "accuracy": "Accuracy",
     **_against_chance("attention.variation", "Total variation of mean attention"),
     **_against_chance("attention.disparity", "Mean difference of attention logits, in deviations"),
-    **_against_chance("attention.flow", "Total variation of the rollout"),
     "attention.logit_disparity": "Mean difference of attention logits",
     "attention.largest": "Largest difference of attention logits",
     "attention.moment_bound": "Bound on it by second moments",
@@ -103,7 +94,7 @@ OF_PART = {
     "share_gap": "Share of attention, second less first group",
     **_against_chance("iou", "Attention-IoU"),
 }
-NUMBERS = (", p", "log odds", "logits", "deviations", "Bound", "Temperature", "Mean difference")
+NUMBERS = (", p", "logits", "deviations", "Bound", "Temperature", "Mean difference")
 """What the names of figures hold that are no fractions."""
 
 

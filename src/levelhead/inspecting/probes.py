@@ -61,51 +61,30 @@ class Readability(Finding):
     above: float
     p: float
 
-    @property
-    def readable(self) -> bool:
-        """Whether the group can be read at the 5% level."""
-        return self.p <= 0.05
-
-
-def readability(
-    vectors: Array,
-    member: Bools,
-    *,
-    label: Ints | None = None,
-    hidden: bool = False,
-    cluster: Ints | None = None,
-    deals: int = 200,
-    level: float = 0.95,
-    seed: int = 0,
-) -> Readability:
-    """Measure how well a group is read from vectors.
-
-    Args:
-        vectors: (rows, features) finite numbers.
-        member: (rows,) whether a row belongs to the second group.
-        label: (rows,) codes; given, the group is read beyond the label: means of each label are taken off, pairs are of
-            rows with one label, and deals stay within labels.
-        hidden: let the probe have one hidden layer.
-        cluster: (rows,) codes of rows that belong together; they share a fold, and are drawn together.
-        deals: of groups, for the null distribution.
-        level: of the interval.
-        seed: of folds, hidden units and deals.
-
-    Returns:
-        NaN with a reason where a group has fewer than :data:`FEWEST` rows, or the vectors do not vary.
-    """
-    probe = Probe(vectors, member, cluster=cluster, deals=deals, level=level, seed=seed)
-    return probe.read(label, hidden=(hidden,))[0]
-
 
 class Probe:
     """Reads a group from the same vectors several times: with and without the label, linear and with a hidden layer.
 
-    What these readings share is computed once. Arguments as :func:`readability` has them.
+    What these readings share is computed once.
+
+    Args:
+        vectors: (rows, features) finite numbers.
+        member: (rows,) whether a row belongs to the second group.
+        cluster: (rows,) codes of rows that belong together; they share a fold, and are drawn together.
+        deals: of groups, for the null distribution.
+        level: of the interval.
+        seed: of folds, hidden units and deals.
     """
 
     def __init__(
-        self, vectors: Array, member: Bools, *, cluster: Ints | None, deals: int, level: float, seed: int
+        self,
+        vectors: Array,
+        member: Bools,
+        *,
+        cluster: Ints | None = None,
+        deals: int = 200,
+        level: float = 0.95,
+        seed: int = 0,
     ) -> None:
         self.member, self.cluster, self.deals, self.level = member, cluster, deals, level
         self.rng = np.random.default_rng(seed)
@@ -131,7 +110,11 @@ class Probe:
         return _products(self.vectors, self.vectors, self.fold)
 
     def read(self, label: Ints | None, hidden: Sequence[bool] = (False, True)) -> list[Readability]:
-        """Measure how well probes without or with a hidden layer read the group, beyond a ``label`` if given."""
+        """Measure how well probes without or with a hidden layer read the group, beyond a ``label`` (rows,) if given.
+
+        Then means of each label are taken off, pairs are of rows with one label, and deals stay within labels. NaN with
+        a reason where a group has fewer than :data:`FEWEST` rows, or the vectors do not vary.
+        """
         if self.reason:
             return [_undefined(self.reason, len(self.member))] * len(hidden)
         rng = copy.deepcopy(self.rng)  # each reading draws what it would draw alone
@@ -324,26 +307,13 @@ def _undefined(reason: str, rows: int) -> Readability:
     return Readability(Estimate.undefined(reason, rows), float("nan"), float("nan"), float("nan"))
 
 
-@dataclass(frozen=True)
-class Shifts:
-    """How a group moves vectors: ``difference`` (folds, features) of its means given the label; ``along`` (rows,).
+def group_shifts(vectors: Array, member: Bools, label: Ints, *, cluster: Ints | None = None, seed: int = 0) -> Array:
+    """Return what the group moves each row's vector by, (rows, features), as the other folds tell it.
 
-    ``vectors - along[:, None] * difference[fold]`` has no covariance with the group given the label, as far as the
-    other folds can tell: no linear probe reads the group there. It changes no more than it must (Belrose et al.,
-    "LEACE", NeurIPS 2023, for one binary concept).
+    ``vectors`` less that have no covariance with the group given the label: no linear probe reads the group there. It
+    changes no more than it must (Belrose et al., "LEACE", NeurIPS 2023, for one binary concept). Arguments as
+    :class:`Probe` has them; ``label`` (rows,) codes.
     """
-
-    difference: Array
-    along: Array
-    fold: Ints
-
-    def of_rows(self) -> Array:
-        """What is taken off each row, (rows, features)."""
-        return np.asarray(self.along[:, None] * self.difference[self.fold])
-
-
-def group_shifts(vectors: Array, member: Bools, label: Ints, *, cluster: Ints | None = None, seed: int = 0) -> Shifts:
-    """Find the direction of the group in each fold from the other folds; arguments as :func:`readability` has them."""
     fold = folds(len(vectors), cluster, np.random.default_rng(seed))
     stratum = np.unique(label, return_inverse=True)[1]
     differences, along = np.zeros((FOLDS, vectors.shape[1])), np.zeros(len(vectors))
@@ -360,7 +330,7 @@ def group_shifts(vectors: Array, member: Bools, label: Ints, *, cluster: Ints | 
         score = _blind_to_labels(square, covariance, means - means.mean(0))
         differences[one] = covariance / spread
         along[own] = (vectors[own] - means.mean(0)) @ score * spread / float(covariance @ score)
-    return Shifts(differences, along, fold)
+    return np.asarray(along[:, None] * differences[fold])
 
 
 def _blind_to_labels(square: Array, covariance: Array, means: Array) -> Array:
