@@ -128,7 +128,6 @@ def _explain(source: Source, roles: Roles, options: AuditOptions) -> Explanation
     table = ScoredTable.read(source, roles, options, several=True)
     # Sums of floats are then those of any order of the rows.
     table = table.only(np.argsort(table.score, kind="stable"))
-    options.label_map.refuse_unused()
     title, score, positive = source.title(str(roles.score)), table.score, str(table.classes[table.positive])
     log_odds, warnings = _log_odds(table, title)
     threshold, decided = _decided(table, title, options)

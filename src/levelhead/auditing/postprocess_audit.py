@@ -244,8 +244,6 @@ def postprocess(
             f"{source} and the table to fit on hold the same rows: no others are left to measure the rule on. "
             "Leave --fit out: the rule is fitted on a random half."
         )
-    if rows.label is not None:
-        options.label_map.refuse_unused()
     plain = rows.scale.default_threshold() if threshold is None else threshold
     plain = plain if rows.scale.probabilities else float(special.expit(plain))
     check_rule(metric, delta, plain)

@@ -121,6 +121,5 @@ def run(
             plain = plain_lead(told | told["headline"], found[name].leads)
             frame = replace(frame, plain=plain, ratios_to=found[name].references)
     answers = {name: part.find(frame) for name, part in counts.own.items()}
-    options.label_map.refuse_unused()
     reading = list(dict.fromkeys([*reading, *counts.reading]))
     return AuditResult(**told, reading=reading or None, findings=found, parts=answers)

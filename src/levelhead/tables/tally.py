@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from levelhead.metrics.names import MISSING_GROUP, Key
 from levelhead.spelling import MOST_CLASSES
 from levelhead.tables.columns import Column, occurring
-from levelhead.tables.vocabulary import all_numbers, mostly_fractions, threshold_advice
+from levelhead.tables.vocabulary import TO_CLASSES, all_numbers, mostly_fractions
 from levelhead.types import DataError, printable, quoted
 
 MOST_GROUPS = 1_000
@@ -218,7 +218,7 @@ class Tally:
 
     def _too_many_classes(self, title: str, values: Sequence[Hashable]) -> DataError:
         scores = title == self.prediction and mostly_fractions(values)
-        advice = f" {threshold_advice(self.labels)}" if scores else " An audit compares classes."
+        advice = f" {TO_CLASSES}" if scores else " An audit compares classes."
         if title == self.label and all_numbers(values):
             advice += " If it is a number that is predicted, such as a price: --numbers (numbers=True)."
         return DataError(f"{title} has more than {MOST_CLASSES} different values: is this an id or a score?{advice}")

@@ -2,22 +2,20 @@
 
 Values are compared exactly: numbers with numbers, texts with texts, character by character. What would match only as
 something else (``1`` and ``1.0``, ``Yes`` and ``yes``, the number 1 and the text ``1``) is never matched silently: the
-error has the ``--label-map`` to type.
+error lists the values of both columns for a ``--label-map``.
 """
 
 from __future__ import annotations
 
-import copy
 import re
-import shlex
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 from levelhead.report.text import counted
-from levelhead.spelling import alike_pairs, loosely, number_of, one_spelling, unlabelled
+from levelhead.spelling import alike_pairs, loosely, number_of, unlabelled
 from levelhead.tables.columns import positive_index
-from levelhead.types import LONGEST_MESSAGE, LONGEST_WORD, ConfigError, DataError, in_quotes, listed, quoted
+from levelhead.types import ConfigError, DataError, in_quotes, listed, quoted
 
 # Beyond, each prediction that no label has is an id or a score, and not a class that happens not to occur.
 MOST_STRAYS = 10
@@ -27,8 +25,11 @@ NO_LABELS = (
 )
 _WHOLE = re.compile(r"-?(0|[1-9]\d*)(\.0*)?")
 """A whole number, but for codes such as 01."""
-_KINDS = {str: "a text", bool: "a truth value"}
-_READING = re.compile(r"(label|prediction)=(.*)", re.DOTALL)
+TO_CLASSES = (
+    "Scores are named with --score instead of --prediction (scores= in Python); or write the class with the highest "
+    "score."
+)
+"""What to do with scores where classes are needed."""
 
 
 def in_order(values: Iterable[Hashable]) -> list[Hashable]:
@@ -104,7 +105,7 @@ def _refuse_fractions(
     ):
         raise DataError(
             f"The predictions hold {counted(len(fractions), 'number')} that no label is, such as "
-            f"{quoted(fractions[0])}: an audit needs classes, not scores. {threshold_advice(known)}"
+            f"{quoted(fractions[0])}: an audit needs classes, not scores. {TO_CLASSES}"
         )
     shares = [value for value in known if is_fraction(value)]
     if are_shares(known) and not any(map(is_fraction, predictions)):
@@ -121,15 +122,16 @@ def _refuse_alike(labels: Mapping[Hashable, int], predictions: Mapping[Hashable,
     if not pairs:
         return
     first, second = map(quoted, pairs[0])
-    known = [one in labels for one in pairs[0]]
-    what = "labels" if all(known) else "predictions" if not any(known) else "label"
-    other = f"and the prediction {second}" if what == "label" else f"and {second}"
     more = f", like {counted(len(pairs) - 1, 'other pair')}" if len(pairs) > 1 else ""
-    apart = {value: value for pair in pairs for value in pair}
-    raise DataError(
-        f"The {what} {first} {other} are one value in two writings: {_how(*pairs[0])}{more}. Values are compared "
-        "exactly; write labels and predictions in the same way, or map them: "
-        f"{_written(suggested_map(labels, predictions, meant), apart)}"
+    raise DataError(f"{first} and {second} are one value in two writings{more}. {_to_map(labels, predictions)}")
+
+
+def _to_map(labels: Collection[Hashable], predictions: Collection[Hashable]) -> str:
+    """Say how values become one, or stay two, with those that there are."""
+    beside = f"; predictions: {_named(predictions)}" if predictions else ""
+    return (
+        f"Labels: {_named(labels)}{beside}. Map each to one class: --label-map 'LABEL=CLASS,...' (in Python "
+        "label_map={LABEL: CLASS}). Map a class to itself to keep it."
     )
 
 
@@ -138,12 +140,12 @@ def _refuse_unlabelled(labels: Collection[Hashable], predictions: Collection[Has
     if not absent:
         return
     value = absent[0]
-    pair = map_text({value: value})
+    pair = f"--label-map {value}={value}"
     if len(labels) == 1:
         raise DataError(f"Every label is {quoted(value)}, often for no label. {NO_LABELS} If it is a class: {pair}")
     never = ", never predicted," if predictions else ""
     raise DataError(
-        f"The label {quoted(value)}{never} often means no label. Leave its rows out: --ignore-label {_field(value)} "
+        f"The label {quoted(value)}{never} often means no label. Leave its rows out: --ignore-label {value} "
         f"(ignore_label={value!r} in Python). If it is a class: {pair} (label_map={{{value!r}: {value!r}}})."
     )
 
@@ -157,93 +159,13 @@ def _refuse_unpaired(
     if not absent or not strays:
         return
     scores = " Are these scores (--score)?" if len(strays) == len(predictions) and len(absent) == len(labels) else ""
-    said = (
+    told = (
         f"No row is predicted as the {_plural('label', absent)}, and none is labelled as the "
-        f"{_plural('prediction', strays)}.{scores} If they are the same classes"
+        f"{_plural('prediction', strays)}.{scores} {_to_map(labels, predictions)}"
     )
-    apart = {value: value for value in (*absent, *strays)}
-    told = f"{said}, map them: {_written(suggested_map(labels, predictions, meant), apart)}"
     for one in unlabelled(labels, predictions, meant)[:1]:
-        told = f"{told.rstrip('.')}. If {one} means no label: --ignore-label {_field(one)}"
+        told = f"{told} If {one} means no label: --ignore-label {one}"
     raise DataError(told)
-
-
-def suggested_map(
-    labels: Mapping[Hashable, int], predictions: Mapping[Hashable, int], meant: Collection[str] = ()
-) -> dict[Hashable, Hashable]:
-    """Return a label map under which :func:`check_predictions` finds nothing: a guess for the user to read.
-
-    Spellings that are alike become the most frequent one, of the predictions if there is one. Labels that are still
-    never predicted represent predictions that are still never a label, in their order.
-    """
-    found: dict[Hashable, Hashable] = {}
-    most = sum(labels.values()) + 1
-    rows = {value: labels.get(value, 0) + most * predictions.get(value, 0) for value in {**labels, **predictions}}
-    for value, target in one_spelling(rows).items():
-        if not (str(value) in meant and str(target) in meant):
-            found[value] = target
-    named = {found.get(value, value) for value in labels}
-    said = {found.get(value, value) for value in predictions}
-    absent = in_order(value for value in named - said if str(value) not in meant)
-    strays = in_order(value for value in said - named if str(value) not in meant)
-    if absent and strays:
-        pairs = _shifted(named, said) or dict(zip(absent, strays, strict=False))
-        found = {value: pairs.get(target, target) for value, target in found.items()} | {
-            value: target for value, target in pairs.items() if value != target or value not in said
-        }
-    # What is neither predicted nor mapped must be named, or it would be taken for forgotten.
-    ends = {str(target) for target in found.values()} | {str(value) for value in predictions}
-    return found | {value: value for value in labels if value not in found and str(value) not in ends}
-
-
-def _shifted(labels: Collection[Hashable], predictions: Collection[Hashable]) -> dict[Hashable, Hashable]:
-    """Return which number each label is, where both count from different numbers or have other signs; else nothing."""
-    known, said = in_order(labels), in_order(predictions)
-    if not all_numbers([*known, *said]):
-        return {}
-    if len(known) == len(said):
-        return dict(zip(known, said, strict=True))
-    written = {number: value for value in [*known, *said] if (number := number_of(value)) is not None}
-    for step in (-1, 1):
-        moved = {value: number + step for value in known if (number := number_of(value)) is not None}
-        if {number_of(value) for value in said} <= set(moved.values()):
-            return {value: written.get(number, f"{number:f}") for value, number in moved.items()}
-    return {}
-
-
-def _written(pairs: Mapping[Hashable, Hashable], apart: Mapping[Hashable, Hashable]) -> str:
-    """Return what to type for a label map, and for one that says that classes are different."""
-    python = ", ".join(f"{label!r}: {target!r}" for label, target in pairs.items())
-    typed, different = map_text(pairs), map_text(apart)
-    if len(typed) > LONGEST_MESSAGE / 3:
-        return "--label-map 'label=prediction,...' (in Python label_map=)."
-    both = f" If they are different classes: {different}" if len(different) < LONGEST_MESSAGE / 3 else ""
-    in_python = f" (in Python label_map={{{python}}})." if len(python) < LONGEST_MESSAGE / 3 else "."
-    return f"{typed}{in_python}{both}"
-
-
-def map_text(pairs: Mapping[Hashable, Hashable]) -> str:
-    """Return the options that a shell takes; a class that holds ``=``, a comma or a quote stands in quotes."""
-    options: list[str] = []
-    for label, target in pairs.items():
-        pair = f"{_field(label)}={_field(target)}"
-        if options and len(options[-1]) + len(pair) < LONGEST_WORD / 2:
-            options[-1] += f",{pair}"
-        else:
-            options.append(pair)
-    return " ".join(f"--label-map {shlex.quote(option)}" for option in options)
-
-
-def _field(value: Hashable) -> str:
-    text = _typed(str(value))
-    if text and not set('=,"') & set(text) and text == text.strip():
-        return text
-    return '"' + text.replace('"', '""') + '"'
-
-
-def _typed(text: str) -> str:
-    """Spell out characters that nobody sees or can type; :meth:`LabelMap.settle` finds what that represents."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
 
 
 def alike(title: str, what: str, values: Iterable[Hashable]) -> list[str]:
@@ -268,12 +190,6 @@ _PAIRS = (
 )
 
 
-def reading(wanted: Hashable, known: Collection[str] = ()) -> tuple[str | None, Hashable]:
-    """Return whether a class is named as a ``label=`` or a ``prediction=``, None of neither, and its name."""
-    found = None if str(wanted) in known else _READING.fullmatch(str(wanted))
-    return (None, wanted) if found is None else (found[1], found[2])
-
-
 class LabelMap:
     """Which class of the predictions each label means, as ``{">50K": 1, "<=50K": 0}`` or ``>50K=1,<=50K=0``.
 
@@ -285,7 +201,6 @@ class LabelMap:
         self.targets: dict[str, str] = {}
         self._pairs: list[tuple[str, str]] = []
         self._labels: frozenset[str] = frozenset()
-        self._seen: frozenset[str] = frozenset()  # of all files that the map was applied to
         self._first: dict[Any, str] = {}  # how a number was first written, of several ways
         self.said: list[str] = []
         if isinstance(given, Mapping):
@@ -304,19 +219,14 @@ class LabelMap:
 
         Raises:
             ConfigError: there is no such class; or the name is a label of one class and the prediction of another.
-                ``label=x`` and ``prediction=x`` say which is meant.
         """
-        known = [*map(str, classes), *self.targets]
-        kind, name = reading(wanted, known)
-        target = self.targets.get(str(name), name)
-        if kind == "label" and self and str(name) not in self._labels | self.targets.keys():
-            return positive_index(classes, wanted, what)  # which says that it is no class
-        if kind is None and str(target) != str(name) and str(name) in known[: len(classes)]:
+        target = self.targets.get(str(wanted), wanted)
+        if str(target) != str(wanted) and str(wanted) in map(str, classes):
             raise ConfigError(
-                f"The {what} class {quoted(name)} has two readings: label={name} is the class {quoted(target)}, "
-                f"prediction={name} is {quoted(name)}. Write one of them."
+                f"The {what} class {quoted(wanted)} has two readings: the label {wanted} is the class "
+                f"{quoted(target)}, the prediction {wanted} is another. Map labels to words that no label has."
             )
-        return positive_index(classes, name if kind == "prediction" else target, what)
+        return positive_index(classes, target, what)
 
     @property
     def shown(self) -> dict[str, str]:
@@ -353,13 +263,9 @@ class LabelMap:
         """
         self._labels = frozenset(map(str, labels))
         there = self._labels | set(map(str, predictions))
-        typed = {_typed(text): text for text in there}
         self.targets = {}
-        for pair in self._pairs:
-            # Errors spell out what cannot be seen, and a blank behind a comma is most often none of the class.
-            label, target = (
-                next((one for one in (text, typed.get(text), text.strip()) if one in there), text) for text in pair
-            )
+        for pair in self._pairs:  # a blank behind a comma is most often none of the class
+            label, target = (text.strip() if text not in there and text.strip() in there else text for text in pair)
             if self.targets.setdefault(label, target) != target:
                 raise ConfigError(f"The label {quoted(label)} is mapped twice, to different classes.")
 
@@ -375,7 +281,6 @@ class LabelMap:
             ConfigError: as :meth:`settle`.
         """
         self.settle(labels, predictions)
-        self._seen |= {*map(str, labels), *map(str, predictions)}
         ends = set(self.targets.values())
         written = {str(value): value for value in labels if str(value) in ends and str(value) not in self.targets}
         written |= {str(value): value for value in predictions}
@@ -404,17 +309,6 @@ class LabelMap:
             value: target(value) if str(value) in self.targets and str(value) not in ends else value
             for value in predictions
         }
-
-    def refuse_unused(self) -> None:
-        """Raise :class:`ConfigError` for a class that the map renames, and no label or prediction so far is."""
-        whole = copy.copy(self)
-        whole.settle(self._seen, ())
-        absent = [one for one, target in whole.targets.items() if one != target and one not in self._seen]
-        if absent:
-            raise ConfigError(
-                f"The label map has {quoted(absent[0])}{_more(len(absent) - 1)}, which is neither a label nor a "
-                f"prediction. Correct it, or leave it out. Classes there: {_named(self._seen)}."
-            )
 
 
 def _read_pairs(text: str) -> list[tuple[str, str]]:
@@ -479,26 +373,6 @@ def mostly_fractions(values: Sequence[Hashable]) -> bool:
 def all_numbers(values: Iterable[Hashable]) -> bool:
     """Whether all values are, or are written like, numbers."""
     return all(number_of(value) is not None for value in values)
-
-
-def threshold_advice(labels: Iterable[Hashable]) -> str:
-    """Say how scores become classes."""
-    known = in_order(labels)
-    if len(known) == 2:
-        return (
-            "Name the column with --score instead of --prediction (in Python scores=), or write "
-            f"{quoted(known[1])} where the score is at least a threshold (0.5 for a probability, 0 for a logit), and "
-            f"{quoted(known[0])} elsewhere."
-        )
-    return "Write the class with the highest score."
-
-
-def _how(first: Hashable, second: Hashable) -> str:
-    """Say in what two values differ that are alike."""
-    kinds = [_KINDS.get(type(one), "a number") for one in (first, second)]
-    return (
-        f"one is {kinds[0]}, the other {kinds[1]}" if kinds[0] != kinds[1] else "case, blanks, marks or digits differ"
-    )
 
 
 def _plural(what: str, values: Sequence[Hashable]) -> str:

@@ -63,7 +63,6 @@ def unrecorded(source: Stored, asked: Mapping[str, Any]) -> IndirectAudit:
     if len(of_labels.keys() | predictions.keys()) > MOST_CLASSES:
         raise DataError(f"There are more than {MOST_CLASSES} classes. Are these scores? An audit compares classes.")
     as_label, as_prediction, of_labels, predictions = agree(of_labels, predictions, label_map)
-    label_map.refuse_unused()
     warnings = check_predictions(of_labels, predictions, label_map.named) + label_map.said + rows.ignored.said()
     if len(predictions) == 1:
         only = quoted(str(next(iter(predictions))))
