@@ -7,7 +7,9 @@ keep their names. What cannot be taken ends in one sentence that says what was g
 from __future__ import annotations
 
 import collections.abc
+import contextlib
 import dataclasses
+import errno
 import functools
 import inspect
 import math
@@ -16,7 +18,7 @@ import os
 import sys
 import types
 import typing
-from collections.abc import Callable, Hashable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -33,8 +35,6 @@ FloatArray = NDArray[np.float64]
 
 EXACT = 2**53
 """Up to here, a float64 holds every whole number."""
-LONGEST_NAME, LONGEST_PATH = 255, 4095
-"""Bytes of a file's name and of a path, on Linux."""
 COMPLEX = "complex numbers have no order"
 TAKEN = "Pass one value a row: a list, an array, a tensor or one column of a frame."
 
@@ -124,7 +124,7 @@ def _read(values: Any, what: str, names: bool) -> NDArray[Any]:
     if values is None or isinstance(values, (str, bytes, bytearray, Mapping, Set, Iterator, type)):
         raise DataError(f"{what} is {shown(values)}. {TAKEN}")
     if is_tensor(values):
-        values = _array_of_tensor(values, what)
+        values = _array_of_tensor(values)
     elif isinstance(values, np.ma.MaskedArray):
         values = np.where(np.ma.getmaskarray(values), _NONE, np.asarray(_printed(values.data), object))
     elif (classes := class_names(values)) is not None:
@@ -226,7 +226,7 @@ def _plain(value: Any) -> Any:
     if value is np.ma.masked:
         return None
     if is_tensor(value):
-        value = _array_of_tensor(value, "A row")
+        value = _array_of_tensor(value)
     if isinstance(value, np.ndarray):
         if value.ndim:
             return value
@@ -242,14 +242,11 @@ def is_tensor(values: Any) -> bool:
     return torch is not None and isinstance(values, torch.Tensor)
 
 
-def _array_of_tensor(values: Any, what: str) -> NDArray[Any]:
-    if values.is_meta:
-        raise DataError(f"{what} is a tensor on the meta device, which holds no values. Move it to the CPU.")
+def _array_of_tensor(values: Any) -> NDArray[Any]:
     values = values.detach().cpu()
-    values = values.to_dense() if values.is_sparse or values.layout != sys.modules["torch"].strided else values
     if values.is_floating_point() and values.dtype.itemsize < 4 and values.dtype != sys.modules["torch"].float16:
         values = values.float()  # NumPy has no bfloat16 and no 8 bits
-    return np.asarray(values.resolve_conj().resolve_neg().numpy())
+    return np.asarray(values.numpy())
 
 
 def class_names(values: Any) -> tuple[str, ...] | None:
@@ -299,9 +296,10 @@ def _indexed(value: Any) -> Iterator[Any]:
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
-    """Check the arguments of a public function against its annotations before it runs, and name what is wrong.
+    """Check plain arguments of a public function against its annotations before it runs, and name what is wrong.
 
-    Numbers of NumPy become those of Python. What no annotation describes, such as an array, the function reads itself.
+    Numbers of NumPy become those of Python. Anything but numbers, texts, paths and lists of them, such as an array or a
+    model, the function reads itself.
 
     Raises:
         ConfigError: an argument is of a type that the function does not take.
@@ -377,15 +375,12 @@ def _choices(hint: Any) -> list[Any]:
 def check_path(name: str, value: str | os.PathLike[Any]) -> None:
     """Raise :class:`ConfigError` for a path that no file system takes."""
     try:
-        whole = os.fsencode(value)
-    except UnicodeEncodeError:
-        raise ConfigError(
-            f"{name} has a character that is not allowed in paths. Give the path of a file or folder."
-        ) from None
-    if b"\0" in whole or any(len(part) > LONGEST_NAME for part in whole.split(b"/")) or len(whole) > LONGEST_PATH:
-        raise ConfigError(
-            f"{name} is not a path: it is too long, or has a null character. Give the path of a file or folder."
-        )
+        os.lstat(value)
+    except (OSError, ValueError) as error:
+        if isinstance(error, ValueError) or error.errno == errno.ENAMETOOLONG:
+            raise ConfigError(
+                f"{name} is too long, or has a character that is not allowed in paths. Give that of a file or folder."
+            ) from None
 
 
 class _WrongType(Exception):  # noqa: N818  (never leaves this module)
@@ -405,112 +400,55 @@ def _hints(annotations: Mapping[str, Any], names: dict[str, Any]) -> dict[str, A
 
 def _take(value: Any, hint: Any) -> Any:
     origin, inside = typing.get_origin(hint), typing.get_args(hint)
-    if isinstance(hint, TypeVar):
-        return value if hint.__bound__ is None else _take(value, hint.__bound__)
-    if origin in (typing.Union, types.UnionType):
-        if all(map(_closed, inside)):
-            for one in inside:
-                try:
-                    return _take(value, one)
-                except _WrongType:
-                    continue
+    if origin in (typing.Union, types.UnionType) and all(map(_is_plain, inside)):
+        for one in inside:
+            with contextlib.suppress(_WrongType):
+                return _take(value, one)
+        raise _WrongType
+    if not _is_plain(hint):
+        return value
+    if origin is typing.Literal:  # which texts there are, option() says
+        if type(value) not in set(map(type, inside)):
             raise _WrongType
         return value
-    if not _closed(hint):
-        return value
-    if origin is typing.Literal:
-        return _if(type(value) in set(map(type, inside)), value)  # which texts there are, option() says
-    if hint is Hashable:
-        return _name(value)
-    if origin is collections.abc.Callable:
-        return _if(callable(value), value)
-    if origin is collections.abc.Mapping or origin is dict:
-        if not isinstance(value, Mapping):
-            raise _WrongType
-        return {key: _take(one, inside[1]) for key, one in value.items()} if inside[1] in (int, float) else value
-    if origin in _MANY:
-        return _several(value, origin, inside)
-    return _one(value, hint)
+    return _several(value, origin, inside) if origin in _MANY else _one(value, hint)
+
+
+def _is_plain(hint: Any) -> bool:
+    """Whether a hint is of numbers, texts, truth values, paths, or of lists or dicts."""
+    return hint in _WORDS or typing.get_origin(hint) in (typing.Literal, *_MANY)
 
 
 def _several(value: Any, origin: Any, inside: tuple[Any, ...]) -> Any:
-    many = isinstance(value, collections.abc.Iterable) and (origin is collections.abc.Collection or not _is_set(value))
-    if not many or isinstance(value, (str, bytes, bytearray)):
+    if origin in (dict, collections.abc.Mapping):
+        if not isinstance(value, Mapping):
+            raise _WrongType
+        return {key: _take(one, inside[1]) for key, one in value.items()} if inside[1] in (int, float) else value
+    unordered = isinstance(value, (Mapping, Set)) and origin is not collections.abc.Collection
+    if unordered or isinstance(value, (str, bytes)) or not isinstance(value, collections.abc.Iterable):
         raise _WrongType
-    if isinstance(value, Iterator) or not _is_sized(value):
-        return _if(origin is collections.abc.Iterable and getattr(value, "ndim", 1) > 0, value)  # read once only
-    if not inside or (inside[0] not in _WORDS and typing.get_origin(inside[0]) not in _MANY):
+    if not inside or not _is_plain(inside[0]):
         return value
-    try:
-        members = value if isinstance(value, (list, tuple)) else array_of(value, "").tolist()
-    except DataError:
-        raise _WrongType from None
-    if origin is tuple and inside[-1] is not ... and len(inside) != len(members):
+    found = [_take(one, inside[0]) for one in value]
+    if origin is tuple and inside[-1] is not ... and len(inside) != len(found):
         raise _WrongType
-    found = [_take(one, inside[0]) for one in members]
     return tuple(found) if isinstance(value, tuple) or origin is tuple else found
 
 
-def _is_set(value: Any) -> bool:
-    return isinstance(value, (Mapping, Set))
-
-
 def _one(value: Any, hint: Any) -> Any:
-    if hint is None or hint is type(None):
-        return _if(value is None, value)
-    if hint is bool:
-        if (isinstance(value, numbers.Integral) and value in (0, 1)) or isinstance(value, np.bool_):
-            return bool(value)
-    elif hint in (int, float):
-        if isinstance(value, (bool, np.bool_)) or not isinstance(value, (numbers.Real, Decimal)):
-            raise _WrongType
-        try:
-            number = float(value)
-        except (OverflowError, ValueError):
-            raise _WrongType from None
-        if hint is float:
-            return value if isinstance(value, (int, float)) and not isinstance(value, np.floating) else number
-        if math.isfinite(number) and number.is_integer() and -(2**63) <= number < 2**63:
-            return int(number) if isinstance(value, float) else int(typing.cast(Any, value))
-    elif hint is Path:
-        if isinstance(value, os.PathLike) and not isinstance(value, str):
-            return value if isinstance(value, Path) else Path(os.fspath(value))
-    elif isinstance(value, hint):
-        return str(value) if hint is str and type(value) is not str else value
+    if hint in (int, float) and isinstance(value, numbers.Real) and not isinstance(value, bool):
+        number = float(value) if abs(value) < 2**63 else math.inf
+        if hint is float and (number < math.inf or isinstance(value, float)):
+            return value if type(value) in (int, float) else number
+        if hint is int and math.isfinite(number) and number.is_integer():
+            return int(value)
+    elif hint is bool and isinstance(value, np.bool_):
+        return bool(value)
+    elif hint is Path and isinstance(value, os.PathLike):
+        return Path(value)
+    elif hint in (bool, str, types.NoneType) and isinstance(value, hint):
+        return str(value) if hint is str else value
     raise _WrongType
-
-
-def _name(value: Any) -> Any:
-    """Return a class or a group that was named; a scalar of NumPy or torch is what it holds."""
-    if is_tensor(value):
-        return _if(value.ndim == 0 and not value.is_meta, value).item()
-    if isinstance(value, np.ndarray) and value.ndim == 0:
-        return value.item()
-    try:
-        hash(value), str(value)  # no number of more than 4,300 digits
-    except Exception:
-        raise _WrongType from None
-    if value is pd.NA or value is pd.NaT:
-        raise _WrongType
-    return value.item() if isinstance(value, (np.bool_, np.number)) else value
-
-
-def _if(good: bool, value: Any) -> Any:
-    if not good:
-        raise _WrongType
-    return value
-
-
-def _closed(hint: Any) -> bool:
-    """Whether a value can be checked against a hint; an array, a protocol and what only type checkers know cannot."""
-    origin = typing.get_origin(hint)
-    if hint is None or hint is Hashable or origin in (typing.Literal, *_MANY, collections.abc.Callable):
-        return True
-    if isinstance(hint, TypeVar):
-        return hint.__bound__ is not None
-    if not isinstance(hint, type) or origin is not None or hint in (Any, object) or hasattr(hint, "_is_protocol"):
-        return False
-    return hint.__module__.partition(".")[0] != "transformers"  # what a model of it must be, functions say themselves
 
 
 _MANY: dict[Any, str] = {
@@ -528,28 +466,20 @@ _WORDS: dict[Any, str] = {
     float: "a number",
     str: "a text",
     Path: "a path",
-    None: "None",
     types.NoneType: "None",
-    Hashable: "a class or a group",
 }
 
 
 def _words(hint: Any) -> str:
     """Say what an option takes."""
     origin, inside = typing.get_origin(hint), typing.get_args(hint)
-    if isinstance(hint, TypeVar):
-        return _words(hint.__bound__)
     if origin in (typing.Union, types.UnionType):
         each = list(dict.fromkeys(map(_words, inside)))
-        return each[0] if len(each) == 1 else f"{', '.join(each[:-1])} or {each[-1]}"
+        return f"{', '.join(each[:-1])} or {each[-1]}" if len(each) > 1 else each[0]
     if origin is typing.Literal:
         return " or ".join(map(repr, inside))
-    if origin is collections.abc.Callable:
-        return "a function"
-    if origin in _MANY:
-        of = {int: " of whole numbers", float: " of numbers", str: " of texts"}
-        return _MANY[origin] + ("" if not inside or _MANY[origin] == "a dict" else of.get(inside[0], ""))
-    return _WORDS.get(hint) or f"a {hint.__name__}"
+    of = {int: " of whole numbers", float: " of numbers", str: " of texts"}
+    return _WORDS.get(hint) or _MANY[origin] + (of.get(inside[0], "") if inside and _MANY[origin] != "a dict" else "")
 
 
 def shown(value: Any) -> str:

@@ -36,13 +36,6 @@ LONGEST_FIELD = 1 << 24
 SAMPLE = 1 << 20  # characters at the beginning that may be the header
 NUMBERS = 1 << 17  # characters at the beginning that show how numbers are written
 BLOCK = 1 << 22
-WRONG_MARKS = {  # what Python's reader says of quotation marks, and what is most often the matter
-    "unexpected end": "a quotation mark that opens in {} is never closed; close it, or write it twice",
-    "expected after": "{} has text behind a closing quotation mark; is an earlier one never closed? Inside a text "
-    "write each mark twice",
-    "larger than field limit": f"{{}} has a field of more than {LONGEST_FIELD:,} characters; is there a quotation mark "
-    "that is never closed",
-}
 MISSING = ("", "na", "n/a", "nan", "null", "none", "<na>")
 FORMULA = ("=", "+", "-", "@", "\t", "\r", *"\uff1d\uff0b\uff0d\uff20")
 """What begins a cell that a spreadsheet takes for a formula, which may run a program; full-width forms too."""
@@ -260,8 +253,10 @@ def records(path: Path, form: Form, advice: str) -> Iterator[list[str]]:
                     row += 1
         except csv.Error as error:
             where = f"row {row:,}" if row else "the header"
-            said = next((text.format(where) for part, text in WRONG_MARKS.items() if part in str(error)), str(error))
-            raise DataError(f"{path} cannot be read as {suffix_of(path)[1:]} ({said}). {advice}") from None
+            raise DataError(
+                f"{path} cannot be read as {suffix_of(path)[1:]}: a quotation mark in {where} is never closed, or has "
+                f"text behind it ({error}). Inside a text, write each mark twice. {advice}"
+            ) from None
 
 
 def check_quotes(path: Path, form: Form) -> tuple[int, int] | None:

@@ -137,9 +137,6 @@ def test_by_group_difference_and_ratio_are_those_of_fairlearn():
             ours = getattr(result, name)().loc["sex"]
             expected = getattr(frame, name)(method="between_groups")
             np.testing.assert_allclose(ours.value[list(metrics)].astype(float), expected, rtol=1e-10, atol=1e-12)
-            ended = ours.dropna(subset=["value", "low"])
-            assert (ended.low <= ended.value + 1e-12).all()
-            assert (ended.value <= ended.high + 1e-12).all()
             assert ours[ours.low.isna()].reason.notna().all()
         apart = result.difference().loc["sex"]
         for figure, gap in (("selection_rate", "demographic_parity"), ("false_negative_rate", "equal_opportunity")):

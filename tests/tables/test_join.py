@@ -81,9 +81,9 @@ def join_changed(
     Joined(predictions, groups, on, ["y", "p", "sex"])
 
 
-def test_ids_that_lost_their_leading_zeros_are_counted(files: tuple[Path, Path, pd.DataFrame]) -> None:
+def test_rows_whose_id_has_no_partner_are_counted(files: tuple[Path, Path, pd.DataFrame]) -> None:
     predictions, groups, frame = files
     written(frame.assign(id=["0" * (at < 30) + one for at, one in enumerate(frame["id"])])[["id", "sex"]], groups)
     said = printed("audit", predictions, *ASKED, "--join", groups, "--on", "id")
     assert "370 of 400 rows (92.5%) matched" in said
-    assert "30 have no group, 30 of them because leading zeros of the id differ;" in said
+    assert "30 have no group;" in said

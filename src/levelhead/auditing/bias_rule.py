@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -292,7 +291,7 @@ class BiasRule:
             if len(values) != 2 or (codes < 0).any():
                 raise DataError(f"y must have two classes and no missing values; classes found: {len(values)}.")
             ordered = in_order(values)
-            named = positive_index(ordered, option("positive", self.positive, Hashable))
+            named = positive_index(ordered, self.positive)
             at = 1 if named is None else named
             label = codes == list(values).index(ordered[at])
             classes = array_of([ordered[1 - at], ordered[at]], "y")

@@ -305,7 +305,7 @@ def apply_rule(
     }  # fmt: skip
     options = _options(
         {
-            "seed": given.chance, "label_map": given.label_map, "positive": f"prediction={given.classes[1]}",
+            "seed": given.chance, "label_map": given.label_map, "positive": given.classes[1],
             "scale": given.scale if scale == AUTO else scale,  # a few new rows say little of their scale
         }
     )  # fmt: skip

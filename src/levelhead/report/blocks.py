@@ -249,27 +249,20 @@ def _label_places(points: Sequence[Record], across: Record, up: Record) -> list[
         for point in points
     ]
     turns = [position * math.pi / 4 for position in range(8)]
-    candidates = [
-        (round(far * math.cos(turn)), round(far * math.sin(turn))) for far in (14, 22, 31, 41) for turn in turns
-    ]
-    taken: list[tuple[float, float]] = []
-    chosen = []
-    for position, (x, y) in enumerate(centres):
-        marks = centres[:position] + centres[position + 1 :]
-        crowding = [_crowding((x + right, y + down), marks, taken) for right, down in candidates]
-        best = candidates[crowding.index(min(crowding))]
-        taken.append((x + best[0], y + best[1]))
-        chosen.append(best)
+    around = [(round(far * math.cos(turn)), round(far * math.sin(turn))) for far in (14, 22, 31, 41) for turn in turns]
+    taken, chosen = list(centres), []
+    for x, y in centres:
+        rooms = [_room((x + right, y + down), [one for one in taken if one != (x, y)]) for right, down in around]
+        right, down = around[rooms.index(max(rooms))]
+        taken.append((x + right, y + down))
+        chosen.append((right, down))
     return chosen
 
 
-def _crowding(
-    at: tuple[float, float], marks: Sequence[tuple[float, float]], labels: Sequence[tuple[float, float]]
-) -> float:
-    """Return how much a label at a place, in pixels, would be in the way of marks and other labels."""
-    outside = not all(8 < place < end - 8 for place, end in zip(at, _PLANE, strict=True))
-    near = sum(max(0.0, 13 - math.dist(at, mark)) for mark in marks)
-    return near + sum(max(0.0, 17 - math.dist(at, label)) for label in labels) + 50 * outside
+def _room(place: tuple[float, float], others: Sequence[tuple[float, float]]) -> float:
+    """Return how far the others are from a label's place, in pixels, up to what it needs; less outside the picture."""
+    inside = all(8 < at < end - 8 for at, end in zip(place, _PLANE, strict=True))
+    return min([16.0, *(math.dist(place, other) for other in others)]) - 50 * (not inside)
 
 
 def bullets(items: Sequence[str]) -> Record:

@@ -10,7 +10,7 @@ from levelhead.metrics.names import METRICS
 from levelhead.report import blocks
 from levelhead.report.rows import Row
 from levelhead.report.sentences import Words
-from levelhead.report.text import Record, digits, number, short
+from levelhead.report.text import Record, digits, level_text, number, short
 from levelhead.report.titles import question, title_of
 from levelhead.report.wide import Pair
 from levelhead.types import Estimate
@@ -79,7 +79,8 @@ def chart(
     shown = [(one, marks.get(at, "")) for at, one in enumerate(subjects) if at in kept - idle]
     panels = [_panel(figure, shown, record, each) for figure in figures]
     lines = [line for one in panels for line in one["rows"]]
-    told = [f"Lines are {100 * (record.get('level') or 0.95):g}% intervals."]
+    told = [f"Lines are {level_text(record.get('level') or 0.95)} intervals."]
+    told = told * any(line.get("low") is not None for line in lines)
     told += ["Sorted by the first panel."] * (each in ("group", "variant"))
     told += [record["drawn"]] if "drawn" in record else []
     told += ["Hollow marks are inconclusive, which does not mean equal."] * any(line.get("hollow") for line in lines)
@@ -117,7 +118,8 @@ def _panel(figure: str, shown: Sequence[tuple[Subject, str]], record: Record, ea
     own = record.get("titles") or {}
     title, about = (title_of(figure, own), "") if pairs or own else question(figure, Words(record))
     axis = blocks.SHARES if share else blocks.axis([*ends, *([] if neutral is None else [neutral])], 4)
-    return {"title": title, "about": about, "axis": axis, "neutral": neutral, "rows": rows}
+    longest = max(len(word) for line in lines for word in line["text"].split())
+    return {"title": title, "about": about, "axis": axis, "neutral": neutral, "rows": rows, "longest": longest}
 
 
 def _line(figure: str, subject: Subject, mark: str, each: str) -> Record:
@@ -126,12 +128,12 @@ def _line(figure: str, subject: Subject, mark: str, each: str) -> Record:
     scale = 100 if row is None or row.fraction else 1
     bounds, old = subject.found.get(f"{figure}_bounds"), subject.found.get(f"{figure}_old")
     low, high = (_scaled(end, scale) for end in (found.low, found.high))
-    text = "–" if not found.defined else _text(scale * found.value, figure, scale)
-    said = f"{text}, interval {_text(low, figure, scale)} to {_text(high, figure, scale)}" if low is not None else text
     wide = [] if bounds is None else [scale * bounds.found.low, scale * bounds.found.high]
+    text = " to ".join(_text(end, figure, scale) for end in wide) or "–"
+    text = _text(scale * found.value, figure, scale) if found.defined else text
+    said = f"{text}, interval {_text(low, figure, scale)} to {_text(high, figure, scale)}" if low is not None else text
     if not found.defined:
-        between = " to ".join(_text(end, figure, scale) for end in wide)
-        said = f"bounds {between}" if wide else str(found.reason or "not compared")
+        said = f"bounds {text}" if wide else str(found.reason or "not compared")
     return {
         "name": short(subject.name, 60),
         "n": f"{subject.rows:,}" if each == "group" and not isinstance(subject.name, Pair) else "",

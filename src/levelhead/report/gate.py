@@ -172,13 +172,12 @@ def _said(figure: Estimate) -> str:
 
 
 def _unknown(condition: Condition, names: Iterable[str], over_time: Any) -> str:
-    there = list(dict.fromkeys(names))
-    if condition.name.rpartition(":")[2].strip() == "selection_ratio" and RATIO_OF_RATES in there:
-        said = "is about the favourable outcome: name it with --favourable CLASS (favourable= in Python)."
-        return f"{quoted(condition.text)} {said}"
-    if condition.name.endswith("_slope") and over_time is not None and not any(isinstance(n, GapSlope) for n in there):
+    there, name = list(dict.fromkeys(names)), condition.name.rpartition(":")[2].strip()
+    if name == "selection_ratio" and RATIO_OF_RATES in there:
+        return f"{quoted(condition.text)} is about the favourable outcome: --favourable CLASS (favourable= in Python)."
+    if name.endswith("_slope") and over_time is not None and not any(one.endswith("_slope") for one in there):
         return f"{quoted(condition.text)}: {over_time.sentences()[0]}"
-    kinds = {name.partition("[")[0]: name for name in reversed(there)}  # the first of several periods or classes
-    near = difflib.get_close_matches(condition.name.rpartition(":")[2].strip(), kinds.values(), 3)
+    kinds = {one.partition("[")[0]: one for one in reversed(there)}  # the first of several periods or classes
+    near = difflib.get_close_matches(name, kinds.values(), 3)
     shown = f"Did you mean {listed(map(quoted, near))}?" if near else f"There are {listed(reversed(kinds.values()))}."
     return f"No figure is called {quoted(condition.name)}. {shown}"

@@ -6,7 +6,7 @@ import html
 import re
 from collections.abc import Iterable, Sequence
 
-from levelhead.report.text import Record, cell_lines
+from levelhead.report.text import Record, in_one_line
 from levelhead.types import visible
 
 
@@ -17,7 +17,7 @@ def markdown(tables: Iterable[Record]) -> str:
 
 def _table(table: Record) -> str:
     head = [column["title"] for column in table["columns"]]
-    rows = [[row["head"], *(" ".join(cell_lines(cell)) for cell in row["cells"])] for row in table["rows"]]
+    rows = [[row["head"], *map(in_one_line, row["cells"])] for row in table["rows"]]
     first, *others = (list(map(escaped, row)) for row in [head, *rows])
     notes = [f"- {escaped(note)}" for note in table["notes"]]
     return "\n".join([f"**{escaped(table['caption'])}**", "", markdown_table(first, others), "", *notes, ""])

@@ -95,16 +95,7 @@ class Report(Finding, Leading):
     def to_frame(self) -> pd.DataFrame:
         """Return every figure as a row: attribute, group, figure, value, low, high, n, reason; fractions."""
         rows = [
-            (
-                name,
-                None if group is None else group_name(group),
-                str(figure),
-                one.value,
-                one.low,
-                one.high,
-                one.n,
-                one.reason,
-            )
+            (name, group and group_name(group), str(figure), one.value, one.low, one.high, one.n, one.reason)
             for name, group, figure, one in self.figures()
         ]
         return pd.DataFrame(rows, columns=list(COLUMNS))
@@ -119,7 +110,7 @@ class Report(Finding, Leading):
 
         Returns:
             ``value``, ``low``, ``high``, the groups ``highest`` and ``lowest``, ``n`` and ``reason``: the highest less
-            the lowest of the groups that are compared. Intervals of one figure allow for all of its pairs of groups.
+            the lowest of the groups that are compared, with the interval of the gap where the result measures it.
         """
         return wide.compared(self, ratio=False)
 

@@ -81,11 +81,6 @@ class Difference:
         return self._holds_no_zero and (self.p is None or self.p < 1 - self.level)
 
     @property
-    def uncorrected(self) -> bool:
-        """Whether the interval leaves out 0, and the correction for the number of methods undoes it."""
-        return self.estimate.reason is None and self._holds_no_zero and not self._shown
-
-    @property
     def _holds_no_zero(self) -> bool:
         return self.learned and self.estimate.defined and self.estimate.excludes_zero
 
@@ -137,12 +132,11 @@ def comparison_sentences(differences: Sequence[Difference], baseline: str) -> li
         others = f"; {len(alone)} of {count} differ" * several
         deck = f"Over these rows alone: {first}{others}. One seed cannot decide."
         return [_on_one_seed(alone[0], baseline), deck, *counts]
-    if found := [one for one in able if one.uncorrected and not one.within]:
-        return [*_not_established(found, what, count), *counts]
     if several:
-        return [f"None of the {count} methods measurably changed {what}.", f"{_sentence(_range(able))}", *counts]
+        sizes = f"{_sentence(_range(able) + _corrected(able))}"
+        return [f"None of the {count} methods measurably changed {what}.", sizes, *counts]
     (one,) = able
-    why = f" ({_ends(one.estimate.reason)[:-1]})" if one.estimate.reason is not None else ""
+    why = _corrected(able) if one.estimate.reason is None else f" ({_ends(one.estimate.reason)[:-1]})"
     end = f"equivalent within {number(100 * one.margin)} points" if one.within else f"inconclusive{why}"
     return [f"{quoted_name(one.label)} did not measurably change {what}.", f"{_range(able)}; {end}."]
 
@@ -201,22 +195,16 @@ def _counted_rest(differences: Sequence[Difference], able: Sequence[Difference],
     return [f"Of {counted(count, 'method')}, {joined(said)}."] if said else []
 
 
-def _not_established(those: Sequence[Difference], what: str, count: int) -> list[str]:
-    """Say that no change is established where intervals without 0 do not survive the correction."""
-    closest = min(those, key=lambda one: one.p or 0)
-    changes = {_changed(one.estimate.value) for one in those}
-    change = {"reduced": "reduction", "increased": "increase"}[changes.pop()] if len(changes) == 1 else "change"
-    p_value = f"p = {closest.p:.3f} after correction for {counted(count, 'method')}"
-    return [
-        f"No {change} of {what} is established.",
-        f"{quoted_name(closest.label)} {_range([closest])}, {p_value}.",
-    ]
-
-
 def _sentence(text: str | None) -> str:
     """Return a text that begins with a capital and ends with a point."""
     told = _ends(text)
     return told[:1].upper() + told[1:]
+
+
+def _corrected(differences: Sequence[Difference]) -> str:
+    """Return the lowest p of those whose interval alone would decide, which the correction undoes; empty of none."""
+    lowest = min((one.p for one in differences if one.p and one.estimate.excludes_zero), default=None)
+    return "" if lowest is None else f", p = {lowest:.3f} or more after correction for the number of methods"
 
 
 def _range(differences: Sequence[Difference]) -> str:
@@ -428,10 +416,11 @@ def several_sentences(findings: Sequence[tuple[str, list[Difference]]], baseline
         return last or [f"The change of {what} is undefined in all of {count}."]
     decided = sorted((one for one in defined if one.decided), key=_without_groups_first)
     if not decided:
-        if found := [one for one in defined if one.uncorrected]:
-            most = max(len(differences) for _, differences in findings)
-            return [*_not_established(found, f"{what} in any of {count}", most), *last]
-        return [f"No method measurably changed {what} in any of {count}.", _sentence(_range(defined)), *last]
+        return [
+            f"No method measurably changed {what} in any of {count}.",
+            _sentence(_range(defined) + _corrected(defined)),
+            *last,
+        ]
     said: list[str] = []
     for verb in dict.fromkeys(_changed(one.estimate.value) for one in decided):
         hits = Counter(quoted_name(one.label) for one in decided if _changed(one.estimate.value) == verb)

@@ -14,7 +14,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
-from levelhead.report.text import Record, cell_lines, counted
+from levelhead.report.text import Record, cell_lines, counted, in_one_line
 
 MOST_CAUTIONS = 10
 """Most warnings printed; JSON and page have all."""
@@ -135,7 +135,7 @@ class _Brief:
 class DrawnTable:
     """A table of a page. Intervals stand beside their figures where all fit the width, else below them.
 
-    Where not even that fits, intervals have two lines; or the columns are divided over several tables.
+    Where not even that fits, the columns are divided over several tables.
     """
 
     def __init__(self, block: Record) -> None:
@@ -146,7 +146,7 @@ class DrawnTable:
         width, block = options.max_width, self.block
         yield Text(block["caption"], style="italic")
         parts: list[list[Column]] = []
-        for broken in (_beside, _below, _in_two, _below):
+        for broken in (in_one_line, _below):
             parts = _divided(self._columns(broken), width)
             if len(parts) == 1:
                 break
@@ -163,22 +163,8 @@ class DrawnTable:
         ]
 
 
-def _beside(cell: Record) -> str:
-    first, *more = cell_lines(cell)
-    return " ".join(
-        [
-            first,
-            *(f"({line})" if line[:1] in "0123456789+−" and ("–" in line or " to " in line) else line for line in more),
-        ]
-    )
-
-
 def _below(cell: Record) -> str:
     return "\n".join(cell_lines(cell))
-
-
-def _in_two(cell: Record) -> str:
-    return "\n".join(line.replace(", ", ",\n") if line[:1] == "[" else line for line in cell_lines(cell))
 
 
 def _divided(columns: list[Column], width: int) -> list[list[Column]]:

@@ -86,6 +86,13 @@ def cell_lines(cell: Record) -> list[str]:
     return [marked] if cell.get("undefined") else [marked, *cell["sub"]]
 
 
+def in_one_line(cell: Record) -> str:
+    """Return what :func:`cell_lines` does on one line, an interval in brackets."""
+    first, *more = cell_lines(cell)
+    ends = [line[:1] in "0123456789+−" and ("–" in line or " to " in line) for line in more]
+    return " ".join([first, *(f"({line})" if is_it else line for line, is_it in zip(more, ends, strict=True))])
+
+
 def counted(count: int, one: str, several: str | None = None) -> str:
     """Return ``1 seed`` or ``1,544 rows``."""
     return f"{count:,} {one if count == 1 else several or one + 's'}"

@@ -1,27 +1,25 @@
 """The figures of groups side by side: a wide frame, the largest difference and the smallest ratio of each figure.
 
-As fairlearn's MetricFrame has them, with intervals. A difference is the highest figure less the lowest, a ratio the
-lowest over the highest. Their intervals combine those of both groups (MOVER), at a level that holds for all pairs of
-groups (Bonferroni), because the two are picked after the fact.
+As fairlearn's MetricFrame has them. A difference is the highest figure less the lowest, a ratio the lowest over the
+highest. Their interval is that of the gap where the result measures it; :func:`pairs` has those of two groups.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 
-from levelhead.metrics.between import difference_of, normal_quantile, proportion_ends, ratio_of, shared, wilson
 from levelhead.metrics.names import group_name
 from levelhead.types import Estimate
 
 if TYPE_CHECKING:
     from levelhead.report.result import Report
 
+NO_INTERVAL = "no interval; result.pairs has those of two groups"
 COLUMNS = ("attribute", "figure", "value", "low", "high", "highest", "lowest", "n", "reason")
 PAIRS = ("attribute", "first", "second", "figure", "value", "low", "high", "n", "reason")
 
@@ -104,67 +102,29 @@ def pairs(report: Report) -> pd.DataFrame:
 def compared(report: Report, *, ratio: bool) -> pd.DataFrame:
     """Return the largest difference of each figure, or the smallest ratio, by attribute and figure."""
     groups: dict[tuple[str, str], dict[str, Estimate]] = {}
-    left_out = set()
     for attribute, group, figure, one in report.figures():
         # What is relative to a reference group already is not compared again.
-        if (
-            group is not None
-            and not isinstance(group, Pair)
-            and not figure.endswith(("_ratio", "difference", "_change"))
-        ):
-            groups.setdefault((attribute, figure), {})[group_name(group)] = one
-            if not report.compares(attribute, group, figure):
-                left_out.add((attribute, figure, group_name(group)))
-    rows = []
-    for (attribute, figure), every in groups.items():
-        kept = {name: one for name, one in every.items() if one.defined and (attribute, figure, name) not in left_out}
-        known = None if ratio else report.gap_of(attribute, figure)
-        found, high, low = _between(kept, every, report.level, ratio=ratio)
-        if known is not None and found.defined:  # one interval for one gap
-            found = replace(found, low=known.low, high=known.high)
-        rows.append((attribute, figure, found.value, found.low, found.high, high, low, found.n, found.reason))
+        relative = isinstance(group, Pair) or figure.endswith(("_ratio", "difference", "_change"))
+        if group is not None and not relative:
+            every = groups.setdefault((attribute, figure), {})
+            if one.defined and report.compares(attribute, group, figure):
+                every[group_name(group)] = one
+    rows = [(*key, *_between(report, *key, kept, ratio=ratio)) for key, kept in groups.items()]
     return pd.DataFrame(rows, columns=list(COLUMNS)).set_index(["attribute", "figure"])
 
 
 def _between(
-    kept: Mapping[str, Estimate], every: Mapping[str, Estimate], level: float, *, ratio: bool
-) -> tuple[Estimate, str | None, str | None]:
+    report: Report, attribute: str, figure: str, kept: Mapping[str, Estimate], *, ratio: bool
+) -> Sequence[Any]:
+    """Return what :data:`COLUMNS` name of the highest and the lowest group, after attribute and figure."""
     if len(kept) < 2:
-        rows = sum(one.n for one in every.values())
-        return Estimate.undefined("fewer than two groups are compared", rows), None, None
-    names = sorted(kept, key=lambda name: kept[name].value)
-    wanted = shared(level, math.comb(len(kept), 2))
-    high, low = (_at(kept[name], level, wanted) for name in (names[-1], names[0]))
-    if ratio:
-        if min(one.low for one in kept.values()) < 0:
-            why = "it can lie below 0, where a ratio says nothing"
-            return Estimate.undefined(why, high.n + low.n), None, None
-        found = ratio_of(low, high)
-        return found.within(0.0, 1.0), names[-1], names[0]
-    found = difference_of(high, low)
-    return found.within(0.0, math.inf), names[-1], names[0]
-
-
-def _is_proportion(one: Estimate, level: float) -> bool:
-    """Whether a figure is a share of independent rows: its interval is one of those that such a share gets."""
-    if not 0 <= one.value <= 1 or one.n < 1:
-        return False
-    hits, rows = np.array([round(one.value * one.n)]), np.array([one.n])
-    known = (wilson(hits, rows, level), proportion_ends(hits, rows, 1 - level))
-    return any(np.allclose((one.low, one.high), (low[0], high[0]), rtol=0, atol=1e-9) for low, high in known)
-
-
-def _ends(hits: float, rows: int, level: float) -> tuple[float, float]:
-    low, high = proportion_ends(np.array([hits]), np.array([float(rows)]), 1 - level)
-    return float(low[0]), float(high[0])
-
-
-def _at(one: Estimate, level: float, wanted: float) -> Estimate:
-    """Return a figure with an interval at another level: that of a proportion, or arms as long as a normal law has."""
-    if _is_proportion(one, level):
-        low, high = _ends(round(one.value * one.n), one.n, wanted)
-        return replace(one, low=low, high=high)
-    longer = normal_quantile(wanted) / normal_quantile(level)
-    return replace(
-        one, low=one.value - longer * (one.value - one.low), high=one.value + longer * (one.high - one.value)
-    )
+        return math.nan, math.nan, math.nan, None, None, 0, "fewer than two groups are compared"
+    low, *_, high = sorted(kept, key=lambda name: kept[name].value)
+    least, most, rows = kept[low].value, kept[high].value, kept[low].n + kept[high].n
+    known = None if ratio else report.gap_of(attribute, figure)
+    ends = (math.nan, math.nan) if known is None else (known.low, known.high)
+    if not ratio:
+        return most - least, *ends, high, low, rows, None if known else NO_INTERVAL
+    if most == 0 or min(one.low for one in kept.values()) < 0:
+        return math.nan, *ends, None, None, rows, "a ratio says nothing of figures that can lie below 0, or are 0"
+    return least / most, *ends, high, low, rows, NO_INTERVAL

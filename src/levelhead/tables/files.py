@@ -239,8 +239,6 @@ class File(Stored):
     def _parquet(self, wanted: Sequence[str], numbers: Collection[str], plain: Collection[str]) -> Iterator[Read]:
         schema = self.schema()
         require_columns(list(schema.names), wanted, str(self))
-        for name in wanted:
-            _refuse_nested(schema.field(name).type, self.title(name))
         texts = [name for name in wanted if name not in {*numbers, *plain} and _is_text(schema.field(name).type)]
         # Text columns lie in the file as codes and are read as codes: no string is made for a row.
         with pyarrow.parquet.ParquetFile(self.path, read_dictionary=texts, page_checksum_verification=True) as file:
@@ -337,7 +335,6 @@ class Frame(File):
                     f"{self.title(name)} holds values of several types. Bring them to one, as in .astype(str)."
                 ) from None
             found = found.combine_chunks() if isinstance(found, pyarrow.ChunkedArray) else found
-            _refuse_nested(found.type, self.title(name))
             self._read[name] = _simple(found)
         return self._read[name]
 
@@ -444,15 +441,12 @@ def by_file(source: Stored, column: str | None) -> Stored:
     if column != FILE or not isinstance(source, Files) or len(source.files) < 2 or FILE in source.files[0].header():
         return source
     paths = [one.path.absolute() for one in source.files]
-    names = [_without_suffix(one.name) for one in paths]
-    if len(set(names)) < len(names):  # of files in several folders
-        top = Path(os.path.commonpath(paths))
-        names = [_without_suffix(str(one.relative_to(top))) for one in paths]
+    top = Path(os.path.commonpath(paths))
+    names = [_without_suffix(str(one.relative_to(top))) for one in paths]
     if same := [one for one, times in Counter(names).items() if times > 1]:
-        first, second = [one.path for one, name in zip(source.files, names, strict=True) if name == same[0]][:2]
         raise ConfigError(
-            f"{first} and {second} would be the same period, {quoted(same[0])}: their names differ in the suffix "
-            "alone. Rename one, or leave it out."
+            f"Two files would be the period {quoted(same[0])}: their names differ in the suffix alone. Rename one, or "
+            "leave it out."
         )
     files = [table_at(one.path, {**one.beside, FILE: name}) for one, name in zip(source.files, names, strict=True)]
     return Files(files, source.label)
@@ -534,15 +528,6 @@ def floats_of(column: pyarrow.Array, title: str) -> FloatArray:
     """Return floats (rows,), NaN where a field is missing."""
     values: FloatArray = numbers_of(column, title).to_numpy(zero_copy_only=False)
     return values
-
-
-def _refuse_nested(kind: pyarrow.DataType, title: str) -> None:
-    """Raise :class:`DataError` for a column of lists, dicts or the like."""
-    if pyarrow.types.is_nested(getattr(kind, "storage_type", kind)):
-        raise DataError(
-            f"{title} holds values of the type {kind}, which cannot be compared. Name a column of numbers, texts or "
-            "truth values."
-        )
 
 
 def _simple(column: pyarrow.Array) -> pyarrow.Array:

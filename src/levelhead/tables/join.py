@@ -104,13 +104,9 @@ class Joined(Stored):
                 f"No id of {self.predictions} is in {self.others}. Ids there look like {_shapes(ids)}, and in the "
                 f"predictions like {_shapes(own)}: are they of the same kind, with the same leading zeros?"
             )
-        alone = own.filter(pyarrow.compute.is_null(places))
-        short, known = (pyarrow.compute.utf8_ltrim(one, "0") for one in (alone, ids))
-        padded = pyarrow.compute.sum(pyarrow.compute.is_in(short, value_set=known)).as_py() or 0
         said = (
             f"{found:,} of {len(places):,} rows ({found / len(places):.1%}) matched an id in {self.others.name}"
-            + (f"; {len(alone):,} have no group" if len(alone) else "")
-            + (f", {padded:,} of them because leading zeros of the id differ" if padded else "")
+            + (f"; {places.null_count:,} have no group" if places.null_count else "")
             + (f"; {counted(len(ids) - used, 'row')} of {self.others.name} not needed" if used < len(ids) else "")
             + "."
         )
@@ -131,7 +127,7 @@ def both_ids(on: str, names: Sequence[str] = ()) -> tuple[str, str | None]:
 
 
 def _ids(file: Stored, column: str) -> pyarrow.ChunkedArray:
-    """Return the ids of a file as texts, or as bytes where they are no texts; null where one is missing."""
+    """Return the ids of a file as texts; null where one is missing."""
     parts = [_texts(batch[column], file.title(column)) for batch in file.read([column], plain=[column])]
     if not parts:
         raise DataError(f"{file} has a header but no rows. Write one line for each id.")
@@ -158,9 +154,7 @@ def _texts(ids: pyarrow.Array, title: str) -> pyarrow.Array:
             ids = pyarrow.compute.if_else(pyarrow.array(np.isnan(numbers)), None, texts)
         ids = ids.cast(pyarrow.string())
     except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError):
-        if "binary" not in str(ids.type):
-            raise DataError(f"{title} holds values of the type {kind}, and ids are texts or numbers.") from None
-        ids = pyarrow.array([one if one is None else one.hex() for one in ids.to_pylist()], pyarrow.string())
+        raise DataError(f"{title} holds values of the type {kind}, and ids are texts or numbers.") from None
     return pyarrow.compute.if_else(pyarrow.compute.equal(ids, ""), None, ids)
 
 
