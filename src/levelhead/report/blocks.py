@@ -184,8 +184,7 @@ def curves(
     """
     places = [place for _, line in lines for place in line] + [(x, y) for x, *ends in band for y in ends]
     places += [(x, y) for x, *ends, _ in points for y in ends]
-    across = _tight([x for x, _ in places])
-    up = _tight([y for _, y in places] + [0.0])
+    across, up = axis([x for x, _ in places]), axis([y for _, y in places] + [0.0])
 
     def drawn(line: Sequence[tuple[float, float]]) -> str:
         wide, tall = across["high"] - across["low"], up["high"] - up["low"]
@@ -212,16 +211,6 @@ def curves(
         "marks": [drawn([(x, up["low"]), (x, up["high"])]) for x in marks if _inside(x, across)],
         "notes": [short(note, LONGEST_SENTENCE) for note in notes if note],
     }
-
-
-def _tight(values: Sequence[float]) -> Record:
-    """Return an axis whose ends are the lowest and the highest of ``values``, or the marks next to them."""
-    finite = [value for value in values if math.isfinite(value)] or [0.0, 1.0]
-    drawn = axis(finite)
-    low, high = min(finite), max(finite)
-    if low == high:
-        return drawn
-    return drawn | {"low": low, "high": high, "ticks": [tick for tick in drawn["ticks"] if low <= tick["at"] <= high]}
 
 
 def _inside(value: float, ends: Record) -> bool:
@@ -281,22 +270,7 @@ def part(title: str, blocks: Sequence[Record]) -> Record:
     return {"title": short(title, 200), "blocks": list(blocks)}
 
 
-def page(
-    kind: str,
-    finding: str,
-    parts: Sequence[Record],
-    *,
-    title: str,
-    about: str = "",
-    lines: Sequence[str] = (),
-    cautions: Sequence[str] = (),
-    reading: Sequence[str] = (),
-    brief: Record | None = None,
-    headline: Sequence[Record] = (),
-    deck: str = "",
-    chart: Sequence[Record] = (),
-    sure: Sequence[tuple[str, str]] = (),
-) -> Record:
+def page(kind: str, finding: str, parts: Sequence[Record], *, title: str, **more: Any) -> Record:
     """Return a whole page.
 
     Args:
@@ -304,50 +278,22 @@ def page(
         finding: the first line.
         parts: of :func:`part`.
         title: of the browser's window.
-        about: what was measured, in one line.
-        lines: more sentences below the finding, in a terminal.
-        cautions: what a reader must know before any figure.
-        reading: how the input was read, for a terminal.
-        brief: of :func:`brief`, what a terminal shows unless everything is wanted; None: everything.
-        headline: the first line in pieces, each a ``text`` with the ``mark`` of its group in the chart, if not
-            ``finding``.
-        deck: the size of what was found, with its uncertainty.
-        chart: blocks that answer the question, before anything is folded.
-        sure: questions with an answer on the limits of the finding.
+        more: what :data:`EMPTY` names.
     """
-    return {
-        "kind": kind,
-        "title": short(title, 120),
-        "finding": finding,
-        "about": short(about, LONGEST_SENTENCE),
-        "lines": [short(line, LONGEST_SENTENCE) for line in lines],
-        "cautions": [short(caution, LONGEST_SENTENCE) for caution in cautions],
-        "reading": list(reading),
-        "parts": [part for part in parts if part["blocks"]],
-        "command": "",
-        "brief": brief,
-        "headline": list(headline),
-        "deck": deck,
-        "chart": list(chart),
-        "sure": [{"question": question, "answer": answer} for question, answer in sure],
-    }
+    filled = [part for part in parts if part["blocks"]]
+    return EMPTY | {"kind": kind, "finding": finding, "parts": filled, "title": short(title, 120)} | more
 
 
-def brief(
-    lines: Sequence[str], table: Record, ranked: Sequence[int], notes: Sequence[str] = (), *, row: str = "group",
-    named: Sequence[Sequence[int]] = (), option: str = "--html, --json",
-) -> Record:  # fmt: skip
-    """Return what fits a screen: sentences, and a table, of whose rows the first ``ranked`` ones are shown.
-
-    ``row``: what a row is about, for the line on those that are left out. ``named``: the rows that the finding and each
-    line are about, which stand in the table wherever the sentence is shown. ``option`` of the command shows all.
-    """
-    return {
-        "lines": [short(line, LONGEST_SENTENCE) for line in lines],
-        "table": table,
-        "ranked": list(ranked),
-        "row": row,
-        "named": [list(one) for one in named],
-        "notes": [short(note, LONGEST_SENTENCE) for note in notes if note],
-        "option": option,
-    }
+EMPTY: Record = {
+    "about": "",  # what was measured, in one line
+    "lines": [],  # more sentences below the finding, in a terminal
+    "cautions": [],  # what a reader must know before any figure
+    "reading": [],  # how the input was read, for a terminal
+    "brief": None,  # what a terminal shows unless everything is wanted; None: everything
+    "headline": [],  # the finding in pieces, each a text with the mark of its group in the chart
+    "deck": "",  # the size of what was found, with its uncertainty
+    "chart": [],  # blocks that answer the question, before anything is folded
+    "sure": [],  # questions with an answer on the limits of the finding
+    "command": "",
+}
+"""What a page may have beside its finding and its parts."""

@@ -20,7 +20,7 @@ from levelhead.report.folds import known, row_of
 from levelhead.report.headline import Lead
 from levelhead.report.rows import Row, rows_of, told
 from levelhead.report.sentences import TURNED, Words, turned
-from levelhead.report.text import Record, counted, joined, level_text, number, short
+from levelhead.report.text import LONGEST_SENTENCE, Record, counted, joined, level_text, number, short
 from levelhead.report.titles import CAUTION, title_of
 from levelhead.report.wide import Pair
 
@@ -102,9 +102,9 @@ def one_page(
         finding,
         [blocks.part(*fold) for fold in found.folded(source, more)],
         title=record.get("title") or about.get("title") or f"{kind}: {source or 'predictions'}",
-        about=found.line([*(short(text, 160) for text in about.values()), source]),
-        lines=others,
-        cautions=record.get("warnings", []),
+        about=short(found.line([*(short(text, 160) for text in about.values()), source]), LONGEST_SENTENCE),
+        lines=_short(others),
+        cautions=_short(record.get("warnings", [])),
         reading=record.get("reading") or [],
         brief=found.brief(),
         headline=found.headline(),
@@ -211,14 +211,15 @@ class _Found:
         drawn = [chart(self.subjects, self.figures, self.record, marks, self.each)] if self.figures else []
         return [*drawn, *lines.curves(self.record, self.column)]
 
-    def sure(self) -> list[tuple[str, str]]:
+    def sure(self) -> list[Record]:
         """Return three questions with their answers: chance, what could be missed, and what it does not say."""
         own = self.record.get("sure") or {}
-        return [
+        answers = (
             ("Could it be chance?", own.get("chance") or self._chance()),
             ("What could be missed?", own.get("missed") or self._missed()),
             ("What it does not say", own.get("caution") or CAUTION),
-        ]
+        )
+        return [{"question": question, "answer": answer} for question, answer in answers]
 
     def _chance(self) -> str:
         lead, apart, decided = (self.figures or [""])[0], self.lead["difference"], self.lead["decided"]
@@ -251,7 +252,11 @@ class _Found:
         return f"With these rows, an audit finds a gap of {size} points in 80 of 100 cases. Smaller gaps may exist."
 
     def brief(self) -> Record:
-        """Return what fits a screen: sentences, and one table with the groups that they name and the reference."""
+        """Return what fits a screen: sentences, and one table with the groups that they name and the reference.
+
+        Of the table's rows the ``ranked`` ones are shown first, and those that a sentence is about (``named``) where it
+        is. ``row`` says what one is of, ``option`` what shows all.
+        """
         ratios = [one for one in RATIOS if one not in self.figures and any(one in who.found for who in self.subjects)]
         figures = [*self.figures, *ratios][:ON_SCREEN]
         subjects = self.subjects if figures or not self.pairs else []  # pairs without a figure have nothing to show
@@ -277,9 +282,15 @@ class _Found:
         about[0] += [at for at in references if subjects[at].column == self.column]
         size = sorted(range(len(rows)), key=lambda at: -subjects[at].rows)
         places = list(dict.fromkeys([*(self.about if subjects else ()), *references, *size]))
-        kind, notes = "pair" if self.pairs else self.each, self.record.get("notes", [])[:1]
-        said = self.sentences[1:]
-        return blocks.brief(said, table, places, notes, row=kind, named=about, option=self.kind.option)
+        return {
+            "lines": _short(self.sentences[1:]),
+            "table": table,
+            "ranked": places,
+            "row": "pair" if self.pairs else self.each,
+            "named": about,
+            "notes": _short(self.record.get("notes", [])[:1]),
+            "option": self.kind.option,
+        }
 
     def _caption(self, figures: Sequence[str]) -> str:
         outcome = self.words.favourable or self.words.positive
@@ -324,6 +335,10 @@ class _Found:
             *more,
             ("How it was measured, and how to repeat it", last),
         ]
+
+
+def _short(sentences: Sequence[str]) -> list[str]:
+    return [short(one, LONGEST_SENTENCE) for one in sentences if one]
 
 
 def _share(row: Row | None) -> Record:

@@ -583,7 +583,7 @@ def codes_of(column: pyarrow.Array, title: str, absent: Sequence[str] = ()) -> C
         codes = coded.indices.cast(pyarrow.int64())
     except (pyarrow.ArrowException, ValueError, TypeError, OverflowError) as error:
         said = (str(error).splitlines() or [""])[0] or type(error).__name__
-        raise DataError(f"{title} cannot be read ({said}). Is the file complete and its text UTF-8?") from None
+        raise DataError(f"{title} cannot be read ({said}). Name a column of numbers or of texts in UTF-8.") from None
     if codes.null_count:
         codes, values = codes.fill_null(len(values)), [*values, None]
     found: NDArray[np.int64] = codes.to_numpy(zero_copy_only=False)
