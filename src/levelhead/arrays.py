@@ -436,7 +436,8 @@ def _several(value: Any, origin: Any, inside: tuple[Any, ...]) -> Any:
 
 
 def _one(value: Any, hint: Any) -> Any:
-    if hint in (int, float) and isinstance(value, numbers.Real) and not isinstance(value, bool):
+    is_number: bool = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if hint in (int, float) and is_number:
         number = float(value) if abs(value) < 2**63 else math.inf
         if hint is float and (number < math.inf or isinstance(value, float)):
             return value if type(value) in (int, float) else number

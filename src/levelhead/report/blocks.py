@@ -281,7 +281,9 @@ def page(kind: str, finding: str, parts: Sequence[Record], *, title: str, **more
         more: what :data:`EMPTY` names.
     """
     filled = [part for part in parts if part["blocks"]]
-    return EMPTY | {"kind": kind, "finding": finding, "parts": filled, "title": short(title, 120)} | more
+    whole = EMPTY | {"kind": kind, "finding": finding, "parts": filled, "title": short(title, 120)} | more
+    cut = {name: [short(one, LONGEST_SENTENCE) for one in whole[name]] for name in ("lines", "cautions")}
+    return whole | cut | {"about": short(whole["about"], LONGEST_SENTENCE)}
 
 
 EMPTY: Record = {

@@ -102,9 +102,9 @@ def one_page(
         finding,
         [blocks.part(*fold) for fold in found.folded(source, more)],
         title=record.get("title") or about.get("title") or f"{kind}: {source or 'predictions'}",
-        about=short(found.line([*(short(text, 160) for text in about.values()), source]), LONGEST_SENTENCE),
-        lines=_short(others),
-        cautions=_short(record.get("warnings", [])),
+        about=found.line([*(short(text, 160) for text in about.values()), source]),
+        lines=others,
+        cautions=record.get("warnings", []),
         reading=record.get("reading") or [],
         brief=found.brief(),
         headline=found.headline(),
@@ -283,12 +283,12 @@ class _Found:
         size = sorted(range(len(rows)), key=lambda at: -subjects[at].rows)
         places = list(dict.fromkeys([*(self.about if subjects else ()), *references, *size]))
         return {
-            "lines": _short(self.sentences[1:]),
+            "lines": [short(one, LONGEST_SENTENCE) for one in self.sentences[1:]],
             "table": table,
             "ranked": places,
             "row": "pair" if self.pairs else self.each,
             "named": about,
-            "notes": _short(self.record.get("notes", [])[:1]),
+            "notes": [short(one, LONGEST_SENTENCE) for one in self.record.get("notes", [])[:1]],
             "option": self.kind.option,
         }
 
@@ -335,10 +335,6 @@ class _Found:
             *more,
             ("How it was measured, and how to repeat it", last),
         ]
-
-
-def _short(sentences: Sequence[str]) -> list[str]:
-    return [short(one, LONGEST_SENTENCE) for one in sentences if one]
 
 
 def _share(row: Row | None) -> Record:
