@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from collections.abc import Iterator
@@ -149,7 +148,6 @@ def test_a_table_has_the_names_options_and_marks_that_the_runs_recorded(
     assert one["told"]["evil.stuff:Mine (gamma=1.5)"] == "FEW GROUPS 12"
     assert one["marks"]["dam+evil.stuff:Seeing"][:1] == ["ORACLE"]
     assert one["settings"]["dam+evil.stuff:Seeing"]["method.base.kinds"] == ["a", "b"]
-    assert "defaults were not recorded" not in said(capsys)
     assert run("table", "faces", "--all", "--json", "t.json") == 0
     options = ", ".join(f"{key} {value}" for key, value in {**FACES, "note": "loud"}.items())
     assert f"evil.stuff:Faces ({options}): test split, 120 rows" in said(capsys)
@@ -169,24 +167,6 @@ def test_a_card_has_what_the_run_recorded(here: Path) -> None:
     assert "- `evil.stuff:Seeing`: a method of their own" in model_card(here / "theirs/seeing")
 
 
-def test_a_run_that_records_nothing_says_so(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for folder in ("theirs/mine", "faces/mine", "faces/erm"):
-        metrics = read_json(here / folder / "metrics.json")
-        del metrics["own_code"]
-        (here / folder / "metrics.json").write_text(json.dumps(metrics))
-    assert run("table", "theirs/mine", "ours/erm") == 0
-    text = said(capsys)
-    assert "evil.stuff:Mine (gamma=1.5, kinds=['a', 'b'])" in text
-    assert "evil.stuff:Mine: defaults were not recorded, so all options are listed. `levelhead evaluate" in text
-    assert run("table", "theirs/mine", "ours/erm", "--select", "val_loss") == 2
-    assert "theirs/mine does not record whether evil.stuff:Mine changes the network" in said(capsys)
-    assert run("table", "faces") == 0
-    assert "evil.stuff:Faces: defaults were not recorded" in said(capsys)
-    card = model_card(here / "faces/mine")
-    for words in ("- `evil.stuff:Mine`: not recorded", "- Task: not recorded", "kinds:"):
-        assert words in card
-
-
 def test_only_what_the_run_recorded_can_be_chosen_by(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("table", "theirs/seeing", "ours/erm", "--select", "val_loss") == 2
     assert "changes the network after its last epoch" in said(capsys)
@@ -194,6 +174,7 @@ def test_only_what_the_run_recorded_can_be_chosen_by(here: Path, capsys: pytest.
     shutil.copytree(here / "faces" / "mine", second)
     config = yaml.safe_load((second / "config.yaml").read_text())
     config["method"]["gamma"] = 3.0
+    config["name"] = "gamma 3"
     (second / "config.yaml").write_text(yaml.safe_dump(config))  # its options in another order
     assert run("table", "faces", "--tune", "val_loss") == 0
     file = second / "predictions-validation.parquet"

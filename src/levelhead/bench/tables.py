@@ -35,7 +35,7 @@ from levelhead.report.text import clustered_sentence
 from levelhead.runs import cost_table
 from levelhead.runs.folder import digest, read_run, require_finished
 from levelhead.runs.recipe import Experiment, read_recipe
-from levelhead.runs.stand_in import StandIn, StandInMethod, named
+from levelhead.runs.stand_in import StandIn, named
 from levelhead.storage import REHEARSED, as_written, read_metrics, read_record, refuse_strange_files
 from levelhead.training.select import FOR_ANY_METHOD, score_of
 from levelhead.training.work import CONFIG, flatten
@@ -100,28 +100,9 @@ def _changed_options(experiment: Experiment) -> dict[str, Any]:
     return {key: value for key, value in now.items() if value != default.get(key)}
 
 
-def _all_options(run: Run) -> dict[str, Any]:
-    options = {key.removeprefix("method."): option for key, option in run.settings.items() if key.startswith("method.")}
-    return {key: without_folder(key, option) for key, option in options.items() if key != "name"}
-
-
 def _titled(experiment: Experiment, options: Mapping[str, Any]) -> str:
     listing = ", ".join(f"{key}={printable(value)}" for key, value in options.items())
     return experiment.method_name + (f" ({listing})" if options else "")
-
-
-def _not_recorded(runs: Iterable[Run]) -> list[str]:
-    """Return a sentence for each class of a run's own whose defaults the run does not record, but titles need."""
-    found: dict[str, Path] = {}
-    for run in runs:
-        for part in [named(run.experiment.data), *([] if run.experiment.name else [named(run.experiment.method)])]:
-            if isinstance(part, StandIn) and part.changed is None:
-                found.setdefault(part.name, run.folder)
-    return [
-        f"{name}: defaults were not recorded, so all options are listed. `levelhead evaluate {folder}` runs the "
-        "code, and records it."
-        for name, folder in found.items()
-    ]
 
 
 def _rehearsals(rows: Mapping[str, Sequence[Run]]) -> list[str]:
@@ -196,7 +177,7 @@ class RunSet:
         table = self._joint(predictions, name, clusters)
         whole = JointCounts.from_rows(labels.to_numpy(), group, [predictions[name][0]], classes).marginal(0)
         warnings = [*together, *left_out_sentences(self.attribute, whole, positive, self.min_count, self.missing)]
-        warnings += [*_rehearsals(rows), *self.left_out, *_not_recorded(self.runs)]
+        warnings += [*_rehearsals(rows), *self.left_out]
         return self._comparison(
             rows, table, selection=selection, positive_rate=rate, areas=areas, warnings=tuple(warnings)
         )
@@ -325,9 +306,6 @@ class RunSet:
             options = _changed_options(experiment) | {key: group[0].settings[key] for key in apart}
             options = {key: without_folder(key, value) for key, value in options.items()}
             name = experiment.name or _titled(experiment, options)
-            if name in rows and not experiment.name and isinstance(named(experiment.method), StandIn):
-                # A default of the class has changed between two trainings.
-                name = _titled(experiment, options | _all_options(group[0]))
             if name in rows:
                 raise ConfigError(
                     f"Runs with different settings have the same name {name!r}: {rows[name][0].folder} and "
@@ -402,12 +380,6 @@ def choose_epoch(group: RunSet, run: Run, selection: str) -> tuple[int, np.ndarr
 
 def _refuse_fixed_epochs(run: Run) -> None:
     """Raise :class:`DataError` for a run whose epoch cannot be chosen again."""
-    method = named(run.experiment.method)
-    if isinstance(method, StandInMethod) and method.ends_with_change is None:
-        raise DataError(
-            f"{run.folder} does not record whether {method.name} changes the network after its last epoch. Leave out "
-            f"--select, or run `levelhead evaluate {run.folder}`, which runs that code, and records it."
-        )
     if run.experiment.method.changes_at_end:
         raise DataError(
             f"{run.folder}: {run.experiment.method_name} changes the network after its last epoch, so its "

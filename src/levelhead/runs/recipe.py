@@ -117,21 +117,24 @@ def _own_code(method: Method, data: DataSet) -> dict[str, Any]:
     found: dict[str, Any] = {}
     method = named(method)
     if not isinstance(method, StandIn) and not METHODS.is_own(name_of(method, METHODS)):
-        found["method"] = {"summary": str(method.summary), "changes_at_end": method.changes_at_end, **_changed(method)}
+        found["method"] = {
+            "summary": str(method.summary),
+            "changes_at_end": method.changes_at_end,
+            "changed": _changed(method),
+        }
     if not isinstance(data, StandIn) and not DATASETS.is_own(name_of(data, DATASETS)):
         card = {one.name: str(getattr(data.card, one.name, "")) for one in dataclasses.fields(Card)}
-        found["data"] = {"card": card, **_changed(data)}
+        found["data"] = {"card": card, "changed": _changed(data)}
     return found
 
 
-def _changed(value: Any) -> dict[str, list[str]]:
-    """Return which options differ from the defaults; nothing where the class cannot be made of its defaults."""
-    try:
-        default = flatten(plain_options(type(value)()))
-    except Exception:  # a check of the user's own: what is trained is worth more than a short name
-        return {}
-    now = flatten(plain_options(value))
-    return {"changed": [key for key, option in now.items() if option != default.get(key)]}
+def _changed(value: Any) -> list[str]:
+    """Return which options differ from the defaults; no instance of these is made, which a user's check may refuse."""
+    now, default = flatten(plain_options(value)), {}
+    for one in dataclasses.fields(value):
+        made = one.default if one.default_factory is dataclasses.MISSING else one.default_factory()
+        default |= flatten({one.name: plain_options(made)})
+    return [key for key, option in now.items() if option != default.get(key)]
 
 
 def plain_options(value: Any) -> Any:

@@ -31,12 +31,12 @@ Chosen = Callable[[Registry[Any], str, Mapping[str, Any]], Any]
 class StandIn:
     """What a run recorded of a class: its ``name`` and ``options``.
 
-    ``changed`` names the options that differ from the defaults, with dots; None where the run does not record them.
+    ``changed`` names the options that differ from the defaults, with dots.
     """
 
     name: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
-    changed: frozenset[str] | None = None
+    changed: frozenset[str] = frozenset()
 
     def _refuse(self) -> NoReturn:
         raise ConfigError(f"This needs the code of {self.name}, which reading a run does not run.")
@@ -44,18 +44,15 @@ class StandIn:
 
 @dataclass(frozen=True)
 class StandInMethod(StandIn, Method):
-    """A run's own method, with ``was_told`` and whether it ``saw_groups``; it trains nothing.
-
-    ``ends_with_change`` is the class's ``changes_at_end``; None where the run does not record it.
-    """
+    """A run's own method, with ``was_told``, whether it ``saw_groups`` and ``ends_with_change``; it trains nothing."""
 
     was_told: str | None = None
     saw_groups: bool = False
-    ends_with_change: bool | None = None
+    ends_with_change: bool = False
 
     def __post_init__(self) -> None:
         # The run was trained, so that its selector suited its method.
-        flags = {"uses_groups": self.saw_groups, "infers_parts": True, "changes_at_end": bool(self.ends_with_change)}
+        flags = {"uses_groups": self.saw_groups, "infers_parts": True, "changes_at_end": self.ends_with_change}
         for flag, value in flags.items():
             object.__setattr__(self, flag, value)
 
@@ -98,10 +95,8 @@ def method_stand_in(name: str, options: Mapping[str, Any], metrics: Mapping[str,
     recorded, told, oracle = recorded_of(metrics, "method"), metrics.get("told"), metrics["oracle"] or ""
     if not isinstance(told, str | None) or not isinstance(oracle, str):
         raise TypeError("told and oracle are texts, or null")
-    ends = recorded.get("changes_at_end")
-    return StandInMethod(
-        name, options, changed_of(recorded), told, "method" in oracle, None if ends is None else bool(ends)
-    )
+    ends = bool(recorded.get("changes_at_end"))
+    return StandInMethod(name, options, changed_of(recorded), told, "method" in oracle, ends)
 
 
 def recorded_of(metrics: Mapping[str, Any], part: str) -> dict[str, Any]:
@@ -109,10 +104,9 @@ def recorded_of(metrics: Mapping[str, Any], part: str) -> dict[str, Any]:
     return dict(dict(metrics.get("own_code") or {}).get(part) or {})
 
 
-def changed_of(recorded: Mapping[str, Any]) -> frozenset[str] | None:
-    """Return the options that differ from the defaults; None where they are not recorded."""
-    changed = recorded.get("changed")
-    return None if changed is None else frozenset(map(str, changed))
+def changed_of(recorded: Mapping[str, Any]) -> frozenset[str]:
+    """Return the options that differ from the defaults."""
+    return frozenset(map(str, recorded.get("changed", ())))
 
 
 def recorded_card(name: str, recorded: Mapping[str, Any]) -> Card:
