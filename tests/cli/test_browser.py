@@ -162,15 +162,12 @@ def test_the_page_answers_its_own_address_with_its_token_alone(served: Any, loan
     kept = [file for file in (tmp_path / "uploads").rglob("*") if file.name.startswith("audit")]
     assert {file.name for file in kept} == {"audit.html", "audit.json"}
     assert len(kept) == 2  # of Gradio's cache, which it empties, and none beside it
-    record = next(file for file in kept if file.suffix == ".json")
-    assert "women" in client.predict(gradio_client.handle_file(record), api_name="/opened")[0]
-    shutil.copy(record, tmp_path / "loans.json")
-    for path in (tmp_path / "loans.json", Path("/etc/hostname"), tmp_path / "uploads" / "absent.json"):
+    for path in (loans, Path("/etc/hostname"), tmp_path / "uploads" / "absent.csv"):  # nobody uploaded them
         data = {"data": [{"path": str(path), "meta": {"_type": "gradio.FileData"}}]}
-        asked = httpx.post(f"{address}gradio_api/call/opened", json=data, headers=cookie).json()["event_id"]
-        told = httpx.get(f"{address}gradio_api/call/opened/{asked}", headers=cookie).text
+        asked = httpx.post(f"{address}gradio_api/call/chosen", json=data, headers=cookie).json()["event_id"]
+        told = httpx.get(f"{address}gradio_api/call/chosen/{asked}", headers=cookie).text
         assert told.startswith("event: error"), path
-        assert "women" not in told
+        assert "decision" not in told
     (tmp_path / "bad.csv").write_text("a\n")
     with pytest.raises(gradio_client.exceptions.AppError, match="bad") as caught:
         client.predict(gradio_client.handle_file(tmp_path / "bad.csv"), *chosen, api_name="/audit")

@@ -80,7 +80,7 @@ LINES: dict[str, list[dict[str, Any]]] = {
     ],
     "predict": [{"run": "given/run", "file": "given/rows.csv", "out": "predictions.csv"}],
     "pretrain": [{"recipe": "given/pretraining.yaml", "out": "given/pretrained"}],
-    "refit": [{"run": "given/run", "methods": "few-label", "few_groups": "16", "out": "refit"}],
+    "refit": [{"run": "given/run", "methods": "few-label", "options": ["method.rows=16"], "out": "refit"}],
     "report": [{"source": "given/run", "html_file": "page.html"}],
     "reproduce": [{"what": "table2", "data_root": "folder"}],
     "table": [RUNS],

@@ -117,7 +117,7 @@ def test_groups_of_another_file_are_joined_in_audit_explain_evaluate_and_refit(
     for first in ((predictions, "--label", "label", "--score", "probability_yes"), (trained,)):
         assert run("explain", *first, *joined, "--json", file) == 0
         assert read_json(file)["by_attribute"].keys() == {"site"}
-    methods = ("--method", "few-label,dfr", "--few-groups", 30, "--try", "method.smallest_group=2")
+    methods = ("--method", "few-label,dfr", "--try", "method.rows=30", "--try", "method.smallest_group=2")
     capsys.readouterr()
     assert run("refit", trained, *methods, *joined, "--out", tmp_path / "refit") == 0
     assert "dfr, smallest_group 2" in said(capsys)

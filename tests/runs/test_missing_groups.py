@@ -43,7 +43,14 @@ def test_rows_without_a_group_stop_neither_evaluate_nor_refit(
         assert written["by_attribute"]["site"]["metrics"][name]["value"] == pytest.approx(figure.value)
     assert run("evaluate", trained, "--missing", "group") == 0
     assert "(missing)" in read_json(trained / "evaluation-test.json")["by_attribute"]["site"]["groups"]
-    methods = ("--method", "afr,few-label,dfr,decorrelation", "--few-groups", 30, "--try", "method.smallest_group=2")
+    methods = (
+        "--method",
+        "afr,few-label,dfr,decorrelation",
+        "--try",
+        "method.rows=30",
+        "--try",
+        "method.smallest_group=2",
+    )
     assert run("refit", trained, *methods, "--out", tmp_path / "refit", "--min-count", 5) == 0
     text = said(capsys)
     assert "dfr, smallest_group 2" in text
@@ -58,7 +65,7 @@ def test_fewer_validation_rows_than_a_method_is_told_are_named_before_any_work(
     before = {file.name for file in trained.iterdir()}
     (tmp_path / "few.csv").write_text("row,group\n900,a\n")
     few = ("--method", "few-label", "--groups", tmp_path / "few.csv")
-    for more, message in (((), "lower it with --few-groups"), (few, "is not the position of a validation row")):
+    for more, message in (((), "lower it (--try method.rows=N)"), (few, "is not the position of a validation row")):
         assert run("refit", trained, *more, "--out", tmp_path / "refit") == 2
         assert message in said(capsys)
         assert not (tmp_path / "refit").exists()
@@ -69,9 +76,9 @@ def test_compare_names_too_many_rows_to_be_told_before_the_first_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sizes = [f"--set=data.{split}_size=60" for split in ("train", "validation", "test")]
-    arguments = ("--data", "portraits", "--methods", "erm,few-label", "--few-groups", 5000, "--seeds", "0")
+    arguments = ("--data", "portraits", "--methods", "erm,few-label", "--try", "method.rows=5000", "--seeds", "0")
     assert run("compare", *arguments, *sizes, "--out", tmp_path / "out") == 2
-    assert "--few-groups" in said(capsys)
+    assert "--try method.rows=N" in said(capsys)
     assert not list(tmp_path.glob("out/*/seed-0"))
 
 

@@ -26,7 +26,6 @@ def refit_cells(
     options: Sequence[str] = (),
     *,
     groups: Path | None = None,
-    few_groups: int | None = None,
     join: Join | None = None,
 ) -> list[Cell]:
     """Return the runs that a finished run is to be refitted to, in folders below ``out``.
@@ -37,24 +36,20 @@ def refit_cells(
         out: folder of the new runs.
         options: values to try, each as KEY=VALUE,VALUE.
         groups: file with the groups of a few rows, for few-label.
-        few_groups: or how many group labels it gets.
         join: groups that stand in another file than the run's data.
 
     Raises:
-        ConfigError: a method that does not refit, an option that none of them has, both of the last two, or more group
-        labels than rows.
+        ConfigError: a method that does not refit, an option that none of them has, or more group labels than rows.
         DataError: groups that a method gets cannot be read.
     """
-    if groups is not None and few_groups is not None:
-        raise ConfigError("--groups names rows with a known group, --few-groups draws some: give one of them.")
     names = parse_methods(methods)
     known = [name for name in METHODS if issubclass(METHODS[name], LastLayerMethod)]
     for name in names:
         if name not in known:
             raise ConfigError(f"--method {quoted(name)} does not refit a last layer. Known: {listed(known)}.")
-    told: dict[str, Any] = {"groups": str(groups.absolute())} if groups else {"rows": few_groups} if few_groups else {}
+    told: dict[str, Any] = {"groups": str(groups.absolute())} if groups else {}
     if told and not any(issubclass(METHODS[name], FewGroups) for name in names):
-        raise ConfigError("--groups and --few-groups are for few-label and bmft: name one with --method.")
+        raise ConfigError("--groups is for few-label and bmft: name one with --method.")
     base, prefix, shared = run.experiment.to_dict(), "", {}
     if isinstance(run.experiment.method, DAM):
         prefix, shared = "base.", {"method.debias": base["method"]["debias"]}

@@ -24,7 +24,6 @@ from levelhead.data.folds import Fold
 from levelhead.methods.dam import DAM
 from levelhead.methods.erm import ERM
 from levelhead.metrics import Counts, JointTable, joint
-from levelhead.metrics.clustered import cluster_codes
 from levelhead.metrics.contrasts import Contrasts, Enough
 from levelhead.metrics.counts import JointCounts
 from levelhead.metrics.intervals import undefined_reason
@@ -140,15 +139,14 @@ class RunSet:
         *,
         selection: str | None = None,
         threshold: Threshold = "own",
-        cluster: str | None = None,
     ) -> Comparison:
         """Return the joint table; rows are sets of runs that differ in the seed alone.
 
         ``selection`` chooses each run's epoch again, by a label-only selector or by :data:`LEAKING`; the runs must have
         been trained with ``train.keep_epochs``. ``threshold="matched"`` lets every run call as many rows positive as
         the baseline does on average over its seeds, so that a mere shift of the threshold changes nothing. Groups that
-        are left out of gaps are named in ``warnings``. Rows with the same ``cluster``, a column of the predictions,
-        count together; None: those of one person, where the evaluation wrote them down.
+        are left out of gaps are named in ``warnings``. Rows of one
+        cluster, such as a person, count together where the evaluation wrote them down.
         """
         rows, first = self.rows(), self.runs[0]
         name = _baseline_of(baseline, rows)
@@ -157,7 +155,9 @@ class RunSet:
         labels, classes, positive = first.predictions["label"], self.classes, self.positive
         group, left_out = self.members(first)
         fold = first.predictions.get("fold")
-        clusters, together = _clusters(first, cluster)
+        clusters, together = first.predictions.get("cluster"), []
+        if clusters is not None and (number := clusters.nunique()) < len(clusters):
+            together = [f"{clustered_sentence(len(clusters), number)}."]
         probabilities = {row: self.probabilities(runs, selection) for row, runs in rows.items()}
         predictions = {row: np.array(classes)[values.argmax(-1)] for row, values in probabilities.items()}
         rate, areas = None, None
@@ -254,7 +254,7 @@ class RunSet:
             a rule such as :data:`LEAKING` saw these very rows. Where both rules keep the same epochs, differences are
             0 without sampling error: the interval is [0, 0].
         """
-        classes, (clusters, _) = np.array(self.classes), _clusters(self.runs[0], None)
+        classes, clusters = np.array(self.classes), self.runs[0].predictions.get("cluster")
         found = {}
         for method, runs in self.rows().items():
             kept = [self.probabilities(runs, rule) for rule in (first, second)]
@@ -332,17 +332,6 @@ def _baseline_of(baseline: str, rows: Collection[str]) -> str:
     if not names:
         raise ConfigError(f"There is no run of the baseline {baseline!r}. {nearest(baseline, rows)}")
     return names[0]
-
-
-def _clusters(run: Run, cluster: str | None) -> tuple[pd.Series | None, list[str]]:
-    """Return which rows count together, and a sentence on it; None: each alone."""
-    clusters = run.predictions.get("cluster")
-    if cluster is not None:
-        require_columns(list(map(str, run.predictions)), [cluster], f"{run.folder}, its predictions")
-        clusters = pd.Series(cluster_codes(run.predictions[cluster]))
-    if clusters is None or (number := clusters.nunique()) == (rows := len(clusters)):
-        return clusters, []
-    return clusters, [f"{clustered_sentence(rows, number)}."]
 
 
 def _at_rate_of(

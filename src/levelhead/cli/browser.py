@@ -25,10 +25,8 @@ from levelhead.types import ConfigError, LevelheadError, listed
 
 if TYPE_CHECKING:
     from levelhead.report.result import Report
-    from levelhead.report.text import Record
 
 LOCAL = "Nothing leaves this machine: the page is served to this machine alone, and files are deleted when it ends."
-SPACE = "Your file goes to the server that runs this page, and is deleted within an hour. Upload no personal data."
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 COOKIE = "levelhead"
 NONE = "(none)"
@@ -124,11 +122,80 @@ def framed(page: str) -> str:
     return f'<iframe sandbox="" title="The whole page" srcdoc="{html.escape(page)}"></iframe>'
 
 
-def build(local: bool = True) -> Any:
-    """Return the app, a ``gradio.Blocks``.
+def _told(call: Callable[[], Any], path: str | None) -> Any:
+    """Show the command's own sentence for what cannot be done, without the server's folder of the file."""
+    import gradio as gr
 
-    Args:
-        local: whether it runs on the user's machine, which the page says.
+    try:
+        return call()
+    except LevelheadError as error:
+        said = str(error)
+        for place in () if path is None else (Path(path), Path(path).resolve()):
+            said = said.replace(f"{place.parent}{os.sep}", "")
+        raise gr.Error(html.escape(said), duration=None, print_exception=False) from None
+
+
+def _field(name: str, hint: Any) -> Any:
+    """Return the empty field of an option: a column, several columns, a number, or a word."""
+    import gradio as gr
+
+    if hint == (str | None):
+        return gr.Dropdown([NONE], value=NONE, label=FORM[name])
+    if hint == Sequence[str]:
+        return gr.Dropdown([], multiselect=True, label=FORM[name])
+    if float in typing.get_args(hint):
+        return gr.Number(value=None, label=FORM[name])
+    return gr.Dropdown([], label=FORM[name], allow_custom_value=True)
+
+
+def _filled(names: Sequence[str], values: Mapping[str, Any]) -> list[Any]:
+    """Offer columns to the fields that take one, and put values there."""
+    import gradio as gr
+
+    found = []
+    for name, hint in hints_of_form().items():
+        choices, empty = {(str | None): ([NONE, *names], NONE), Sequence[str]: ([*names], [])}.get(hint, (None, None))
+        found.append(gr.update(value=values.get(name, empty), **({} if choices is None else {"choices": choices})))
+    return found
+
+
+def _chosen(path: str | None) -> list[Any]:
+    return _filled(_told(lambda: columns_of(path), path) if path else [], {})
+
+
+def _offered(path: str | None, label: str, prediction: str) -> Any:
+    import gradio as gr
+
+    column = next((one for one in (prediction, label) if one not in (None, NONE)), None)
+    return gr.update(choices=values_of(path, column) if path and column else [], value=None)
+
+
+def _example() -> list[Any]:
+    from levelhead.auditing.example import EXAMPLE, GROUP, LABEL, POSITIVE, PREDICTION
+
+    values = {"label": LABEL, "prediction": PREDICTION, "groups": [GROUP], "favourable": POSITIVE}
+    return [str(EXAMPLE), *_filled(columns_of(str(EXAMPLE)), values)]
+
+
+def _answered(explain: bool, path: str | None, *given: Any) -> Iterator[list[Any]]:
+    """Yield what the page shows of an audit. Gradio copies the files into its cache, which it empties."""
+    import gradio as gr
+
+    from levelhead.report.page import render
+
+    asked = {name: one for name, one in zip(FORM, given, strict=True) if one not in (NONE, "", None, [])}
+    result = _told(lambda: measured(path, asked, explain), path)
+    page = result.page(source=Path(str(path)).name)
+    drawn, files = render(page), []
+    with tempfile.TemporaryDirectory() as folder:  # not in that cache: there, nothing would be copied
+        for name, text in (("audit.html", drawn), ("audit.json", json.dumps(result.to_dict(), indent=2))):
+            Path(folder, name).write_text(text, encoding="utf-8")
+            files.append(gr.update(value=str(Path(folder, name)), interactive=True))
+        yield [f'<p role="status">{html.escape(page["finding"])}</p>', framed(drawn), *files]
+
+
+def build() -> Any:
+    """Return the app, a ``gradio.Blocks``.
 
     Raises:
         ConfigError: gradio is not installed.
@@ -139,91 +206,20 @@ def build(local: bool = True) -> Any:
     except ModuleNotFoundError as error:
         raise explained(error, "levelhead app") from error
 
-    def told(call: Callable[[], Any], path: str | None) -> Any:
-        """Show the command's own sentence for what cannot be done, without the server's folder of the file."""
-        try:
-            return call()
-        except LevelheadError as error:
-            said = str(error)
-            for place in () if path is None else (Path(path), Path(path).resolve()):
-                said = said.replace(f"{place.parent}{os.sep}", "")
-            raise gr.Error(html.escape(said), duration=None, print_exception=False) from None
-
-    hints = hints_of_form()
-
-    def field(name: str) -> Any:
-        """Return the empty field of an option: a column, several columns, a number, or a word."""
-        if hints[name] == (str | None):
-            return gr.Dropdown([NONE], value=NONE, label=FORM[name])
-        if hints[name] == Sequence[str]:
-            return gr.Dropdown([], multiselect=True, label=FORM[name])
-        if float in typing.get_args(hints[name]):
-            return gr.Number(value=None, label=FORM[name])
-        return gr.Dropdown([], label=FORM[name], allow_custom_value=True)
-
-    def filled(names: Sequence[str], values: Mapping[str, Any]) -> list[Any]:
-        """Offer columns to the fields that take one, and put values there."""
-        found = []
-        for name in FORM:
-            columns = {(str | None): [NONE, *names], Sequence[str]: [*names]}.get(hints[name])
-            empty = {(str | None): NONE, Sequence[str]: []}.get(hints[name])
-            found.append(gr.update(value=values.get(name, empty), **({} if columns is None else {"choices": columns})))
-        return found
-
-    def chosen(path: str | None) -> list[Any]:
-        return filled(told(lambda: columns_of(path), path) if path else [], {})
-
-    def offered(path: str | None, label: str, prediction: str) -> Any:
-        column = next((one for one in (prediction, label) if one not in (None, NONE)), None)
-        return gr.update(choices=values_of(path, column) if path and column else [], value=None)
-
-    def example() -> list[Any]:
-        from levelhead.auditing.example import EXAMPLE, GROUP, LABEL, POSITIVE, PREDICTION
-
-        values = {"label": LABEL, "prediction": PREDICTION, "groups": [GROUP], "favourable": POSITIVE}
-        return [str(EXAMPLE), *filled(columns_of(str(EXAMPLE)), values)]
-
-    def shown(page: Record, record: Any = None) -> Iterator[list[Any]]:
-        """Yield what the page shows. Gradio copies the files into its cache, which it empties."""
-        from levelhead.report.page import render
-
-        drawn, files = render(page), []
-        with tempfile.TemporaryDirectory() as folder:  # not in that cache: there, nothing would be copied
-            for name, text in (("audit.html", drawn), ("audit.json", record and json.dumps(record, indent=2))):
-                if text:
-                    Path(folder, name).write_text(text, encoding="utf-8")
-                files.append(gr.update(value=text and str(Path(folder, name)), interactive=bool(text)))
-            yield [f'<p role="status">{html.escape(page["finding"])}</p>', framed(drawn), *files]
-
-    def answered(explain: bool, path: str | None, *given: Any) -> Iterator[list[Any]]:
-        asked = {name: one for name, one in zip(FORM, given, strict=True) if one not in (NONE, "", None, [])}
-        result = told(lambda: measured(path, asked, explain), path)
-        yield from shown(result.page(source=Path(str(path)).name), result.to_dict())
-
-    def opened(path: str | None) -> Iterator[list[Any]]:
-        from levelhead.cli.report import page_of
-
-        if not path:
-            raise gr.Error("Choose a JSON that levelhead wrote.")
-        yield from shown(told(lambda: page_of(Path(path)), path))
-
+    fields = hints_of_form().items()
     with gr.Blocks(title="levelhead", analytics_enabled=False, delete_cache=(300, 3000)) as app:
-        gr.Markdown(f"# levelhead\nAudit a file of predictions for gaps between groups. {LOCAL if local else SPACE}")
-        with gr.Tab("A file of predictions"):
-            with gr.Row():
-                with gr.Column():
-                    file = gr.File(label="A table, one row a prediction", file_types=KINDS, height=140)
-                    fill = gr.Button("Use the example")
-                with gr.Column():
-                    basic = [field(name) for name in list(FORM)[:BASIC]]
-            with gr.Accordion("More questions", open=False):
-                more = [field(name) for name in list(FORM)[BASIC:]]
-            with gr.Row():
-                audit = gr.Button("Audit", variant="primary")
-                explain = gr.Button("Explain the gap")
-        with gr.Tab("A result"):
-            stored = gr.File(label="A JSON that levelhead wrote", file_types=[".json"], height=140)
-            view = gr.Button("Open", variant="primary")
+        gr.Markdown(f"# levelhead\nAudit a file of predictions for gaps between groups. {LOCAL}")
+        with gr.Row():
+            with gr.Column():
+                file = gr.File(label="A table, one row a prediction", file_types=KINDS, height=140)
+                fill = gr.Button("Use the example")
+            with gr.Column():
+                basic = [_field(*one) for one in list(fields)[:BASIC]]
+        with gr.Accordion("More questions", open=False):
+            more = [_field(*one) for one in list(fields)[BASIC:]]
+        with gr.Row():
+            audit = gr.Button("Audit", variant="primary")
+            explain = gr.Button("Explain the gap")
         finding = gr.HTML(elem_id="finding", padding=True)
         with gr.Row():
             page_file = gr.DownloadButton("Download the page", interactive=False)
@@ -231,14 +227,13 @@ def build(local: bool = True) -> Any:
         page = gr.HTML()
         roles, out = [*basic, *more], [finding, page, page_file, json_file]
         label, prediction, _, _, favourable = basic
-        file.upload(chosen, file, roles)
-        file.clear(chosen, file, roles)
+        file.upload(_chosen, file, roles, api_name="chosen")
+        file.clear(_chosen, file, roles)
         for column in (label, prediction):
-            column.input(offered, [file, label, prediction], favourable)
-        fill.click(example, None, [file, *roles])
-        audit.click(functools.partial(answered, False), [file, *roles], out, api_name="audit")
-        explain.click(functools.partial(answered, True), [file, *roles], out, api_name="explain")
-        view.click(opened, stored, out)
+            column.input(_offered, [file, label, prediction], favourable)
+        fill.click(_example, None, [file, *roles])
+        audit.click(functools.partial(_answered, False), [file, *roles], out, api_name="audit")
+        explain.click(functools.partial(_answered, True), [file, *roles], out, api_name="explain")
     return app
 
 
@@ -247,7 +242,6 @@ def serve(
     *,
     host: str = "127.0.0.1",
     port: int | None = 7860,
-    megabytes: int = 500,
     block: bool = True,
     token: str | None = None,
 ) -> Any:
@@ -257,7 +251,6 @@ def serve(
         app: what :func:`build` returns.
         host: address to listen on.
         port: port to listen on; None: the first free one from 7860 on.
-        megabytes: largest file that may be uploaded.
         block: wait until the server ends; otherwise it runs in a thread.
         token: what the address must hold as ``?token=`` at first; None: nothing.
 
@@ -292,7 +285,7 @@ def serve(
         share=False,
         quiet=True,
         prevent_thread_lock=not block,
-        max_file_size=megabytes * 10**6,
+        max_file_size=500 * 10**6,
         enable_monitoring=False,
         allowed_paths=[str(EXAMPLE)],
         footer_links=[],

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from levelhead.cli.options import AllTables, DataRoot, FewGroups, MinCount, Tried
+from levelhead.cli.options import AllTables, DataRoot, MinCount, Tried
 from levelhead.storage import check_outputs
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError, quoted
@@ -56,7 +56,6 @@ def compare_command(
         ),
     ] = False,
     options: Tried = None,
-    few_groups: FewGroups = None,
     settings: Settings = None,
     only: Annotated[list[str] | None, typer.Option("--row", help="Only this variant of GRID. Repeatable.")] = None,
     data_root: DataRoot = None,
@@ -76,8 +75,6 @@ def compare_command(
 
     Example: levelhead compare --data utkface64 --methods erm,balanced,jtt,dam --seeds 0-4 --out runs/utk --workers 2
     """
-    if few_groups is not None:
-        options = [*(options or ()), f"method.rows={few_groups}"]
     from levelhead.bench.grid import GRID, comparison_grid, parse_seeds
     from levelhead.runs.recipe import is_file
 

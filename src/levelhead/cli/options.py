@@ -178,10 +178,6 @@ Tried = Annotated[
     list[str] | None,
     typer.Option("--try", metavar="KEY=VALUE,VALUE", help="Values to try, e.g. method.upweight=20,50,100."),
 ]
-FewGroups = Annotated[
-    int | None,
-    typer.Option(help="Number of validation rows with a known group for few-label and bmft, drawn at random."),
-]
 
 
 class SplitName(StrEnum):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from levelhead.cli.options import MismatchedWeights, Run
+from levelhead.cli.options import Run
 from levelhead.csv_form import harmless
 from levelhead.storage import check_outputs, write_atomically
 from levelhead.terminal import Terminal
@@ -22,7 +22,6 @@ def predict_command(
     run: Run,
     file: Annotated[Path, typer.Argument(help="Table of new rows: csv, tsv, jsonl or parquet.", show_default=False)],
     out: Annotated[Path, typer.Option(help="Write the predictions here: .csv or .parquet.", show_default=False)],
-    allow_mismatched_weights: MismatchedWeights = False,
 ) -> None:
     """Predict rows without labels with a finished run's network.
 
@@ -36,7 +35,7 @@ def predict_command(
         raise ConfigError(f"--out {out} must end in .csv or .parquet.")
     from levelhead.runs.predict import PREDICTION, PROBABILITY, predict_file
 
-    frame = predict_file(run, file, allow_mismatched_weights=allow_mismatched_weights)
+    frame = predict_file(run, file)
     write_atomically(out, lambda path: _write(frame, path, out.suffix.lower()))
     counts = frame[PREDICTION].value_counts()
     classes = [name.removeprefix(PROBABILITY) for name in frame.columns if name.startswith(PROBABILITY)]

@@ -13,7 +13,6 @@ from levelhead.cli.finishing import tell
 from levelhead.cli.options import (
     AllTables,
     DataRoot,
-    FewGroups,
     JoinedFile,
     JoinedGroup,
     MinCount,
@@ -42,7 +41,6 @@ def refit_command(
             help="File with the groups of some validation rows, for few-label and bmft: columns row (from 0), group."
         ),
     ] = None,
-    few_groups: FewGroups = None,
     options: Tried = None,
     join: JoinedFile = None,
     on: OnColumn = None,
@@ -72,7 +70,7 @@ def refit_command(
 
     console = Terminal()
     opened, joined = open_finished(run, data_root), run_join(run, join, on, group)
-    cells = refit_cells(opened, methods, out, options or (), groups=groups, few_groups=few_groups, join=joined)
+    cells = refit_cells(opened, methods, out, options or (), groups=groups, join=joined)
     with training_progress(console) as progress:
         refitting = Refitting(run, data_root, progress, joined)
         why: LevelheadError | None = None

@@ -12,7 +12,6 @@ import typer
 from levelhead.cli.finishing import write_files
 from levelhead.cli.options import (
     AllTables,
-    ClusterOfRun,
     HtmlFile,
     JsonFile,
     MinCount,
@@ -58,7 +57,6 @@ def table_command(
     margin: Annotated[float, typer.Option(help="Equivalence margin, in points.")] = 2.0,
     min_count: MinCount = 10,
     missing: MissingGroups = Missing.leave_out,
-    cluster: ClusterOfRun = None,
     json_file: JsonFile = None,
     html_file: HtmlFile = None,
     latex_file: Annotated[Path | None, typer.Option("--latex", help="Also write LaTeX tables (booktabs) here.")] = None,
@@ -83,7 +81,7 @@ def table_command(
     results, pages, reports = [], [], []
     groups = collect(runs, split.value, min_count=min_count, missing=missing.words, margin=margin / 100)
     for group in groups:
-        options: dict[str, Any] = {"selection": select, "threshold": threshold.value, "cluster": cluster}
+        options: dict[str, Any] = {"selection": select, "threshold": threshold.value}
         if tune_by is None:
             kept, comparison = group, group.compare(baseline, **options)
         else:

@@ -20,7 +20,6 @@ from levelhead.cli.options import (  # fmt: skip
     JoinedGroup,
     JsonFile,
     MinCount,
-    MismatchedWeights,
     Missing,
     MissingGroups,
     OnColumn,
@@ -93,7 +92,6 @@ def evaluate_command(
     missing: MissingGroups = Missing.leave_out,
     json_file: JsonFile = None,
     html_file: HtmlFile = None,
-    allow_mismatched_weights: MismatchedWeights = False,
 ) -> None:
     """Predict a split with a run's network and print its metrics by group, with intervals.
 
@@ -120,7 +118,6 @@ def evaluate_command(
         data_root=data_root,
         settings=settings or (),
         out=out,
-        allow_mismatched_weights=allow_mismatched_weights,
         cluster=cluster,
         min_count=min_count,
         missing=missing.words,

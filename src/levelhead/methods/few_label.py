@@ -66,15 +66,15 @@ class FewGroups(LastLayerMethod):
             return told
         if self.rows > rows:
             raise ConfigError(
-                f"method.rows is {self.rows}, and there are only {rows} validation rows: lower it with --few-groups "
-                "(method.rows), or take dfr."
+                f"method.rows is {self.rows}, and there are only {rows} validation rows: lower it (--try "
+                "method.rows=N), or take dfr."
             )
         groups = read()
         with_group = np.flatnonzero(groups.numpy() >= 0)
         if self.rows > len(with_group):
             raise DataError(
                 f"method.rows is {self.rows}, and only {len(with_group)} of {rows} validation rows have a group: lower "
-                "it with --few-groups (method.rows)."
+                "it (--try method.rows=N)."
             )
         drawn = np.random.default_rng((seed, self.draw)).choice(with_group, self.rows, replace=False)
         told[drawn] = groups[drawn]

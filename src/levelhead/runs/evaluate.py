@@ -57,7 +57,6 @@ def evaluate_run(
     data_root: Path | None = None,
     settings: Sequence[str] = (),
     out: Path | None = None,
-    allow_mismatched_weights: bool = False,
     cluster: str | None = None,
     min_count: int = MIN_COUNT,
     missing: str = LEAVE_OUT,
@@ -67,8 +66,7 @@ def evaluate_run(
 
     A data set without groups gives the figures of all rows together, and predictions that groups can be joined to.
     ``settings`` (``data.…=…``) name other data, or other groups; then everything is written into the folder ``out``,
-    and the run folder keeps what was measured on its own. ``allow_mismatched_weights`` takes a network all the same
-    whose weights do not fit its config.json.
+    and the run folder keeps what was measured on its own.
     ``cluster`` names the column of the predictions that tells which rows belong together, such as ``id``; None: the
     person, where the data set knows people. Intervals, and those of tables, take such rows together.
     ``min_count`` and ``missing`` are those of :func:`levelhead.audit`; ``join`` names groups in another file.
@@ -90,7 +88,7 @@ def evaluate_run(
     if settings or split != "train":
         _warn_of_trained(folder, data_root, experiment, split, other=bool(settings))
     groups = groups_of(experiment.data, split, join)  # first, for what is wrong with them would show after long work
-    model = run.load_model(allow_mismatched_weights=allow_mismatched_weights)
+    model = run.load_model()
     examples = run.prepared(split, model)
     classify_one(model, examples.inputs.batch(torch.tensor([0])), folder / "model")
 

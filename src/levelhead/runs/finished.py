@@ -45,10 +45,9 @@ class FinishedRun:
         """Return the device that the run's network is put on here."""
         return device_of(self.experiment)
 
-    def load_model(self, *, allow_mismatched_weights: bool = False) -> Any:
+    def load_model(self) -> Any:
         """Return the kept network, on :attr:`device`; see :func:`levelhead.models.networks.load_model`."""
-        folder = self.folder / "model"
-        return load_model(folder, allow_mismatched_weights=allow_mismatched_weights).to(self.device)
+        return load_model(self.folder / "model").to(self.device)
 
     def prepared(self, split: Split, model: Any) -> Examples:
         """Return a split with inputs as ``model``, the run's own network, takes them; no sensitive column is opened.

@@ -21,14 +21,13 @@ from levelhead.types import DataError, quoted
 PREDICTION, PROBABILITY = "prediction", "probability_"
 
 
-def predict_file(folder: Path, table: Path, *, allow_mismatched_weights: bool = False) -> pd.DataFrame:
+def predict_file(folder: Path, table: Path) -> pd.DataFrame:
     """Predict the rows of a table; the run's own data need not be there.
 
     Args:
         folder: a finished run on ``text-csv``, ``image-folder-csv`` or texts of ``hub``.
         table: a csv, tsv, JSON-lines or parquet file with the run's columns of texts or of picture files. Pictures lie
             below its own folder. No label and no group is read for the prediction.
-        allow_mismatched_weights: take a network whose weights do not fit its config.json.
 
     Returns:
         the table's columns as texts, then ``prediction`` and ``probability_CLASS`` (rows,), fractions.
@@ -45,7 +44,7 @@ def predict_file(folder: Path, table: Path, *, allow_mismatched_weights: bool = 
     warn_of_rehearsal(experiment.train.max_steps)
     header = table_header(table)
     inputs = experiment.data.new_rows(table)
-    model = run.load_model(allow_mismatched_weights=allow_mismatched_weights)
+    model = run.load_model()
     names = tuple(str(model.config.id2label[position]) for position in range(model.config.num_labels))
     own = [PREDICTION, *(f"{PROBABILITY}{name}" for name in names)]
     if taken := [name for name in own if name in header]:
