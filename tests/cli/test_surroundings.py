@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from command_line import run
 from levelhead.storage import check_outputs
 from levelhead.types import ConfigError
 
@@ -74,17 +73,6 @@ def test_no_output_can_lie_in_a_deleted_folder(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "gone").rmdir()
     with pytest.raises(ConfigError, match=r"--json x\.json cannot be written: the current folder was deleted"):
         check_outputs({"--json": Path("x.json")})
-
-
-@pytest.mark.parametrize("name", ["SOURCE_DATE_EPOCH", "WORLD_SIZE", "COLUMNS", "LINES", "TERMINAL_WIDTH"])
-@pytest.mark.parametrize("value", ["abc", "", "-1", "1e9", "9" * 30, "9" * 12, "9" * 5000, "١٢"])
-def test_an_odd_variable_is_named(
-    name: str, value: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for given, status in ((value, 2), ("1", 0)):
-        monkeypatch.setenv(name, given)
-        assert run("plan", "--gap", "5", "--rate", "0.3") == status
-        assert (f"Error: The environment variable {name} is " in capsys.readouterr().err) == (status == 2)
 
 
 def test_ctrl_c_while_the_code_is_read_ends_quietly() -> None:

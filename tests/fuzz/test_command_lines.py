@@ -41,15 +41,15 @@ SMALL = "data={name: portraits, train_size: 32, validation_size: 32, test_size: 
 NETWORK = "model={hidden_size: 16, layers: 2, heads: 2}"
 TRAIN = "train={epochs: 1, batch_size: 16, device: cpu, threads: 1}"
 RECIPE = [SMALL, NETWORK, TRAIN]
-COLUMNS, AUDITED = {"label": "y", "group": "g"}, {"label": "y", "groups": "g"}
+COLUMNS = {"label": "y", "groups": "g"}
 RUNS = {"runs": ["given/run", "given/run-1"], "min_count": "1"}
 LINES: dict[str, list[dict[str, Any]]] = {
     "app": [{}],
     "apply": [{"rule": "given/rule.json", "rows": "given/rows.csv", "out": "decided.csv"}],
     "audit": [
-        AUDITED | {"predictions": "given/rows.csv", "prediction": "d"},
-        AUDITED | {"predictions": "given/rows.csv", "score": "p", "threshold": "0.5"},
-        AUDITED | {"predictions": "given/rows.csv", "prediction": "d", "along": "p"},
+        COLUMNS | {"predictions": "given/rows.csv", "prediction": "d"},
+        COLUMNS | {"predictions": "given/rows.csv", "score": "p", "threshold": "0.5"},
+        COLUMNS | {"predictions": "given/rows.csv", "prediction": "d", "along": "p"},
     ],
     "indirect-audit": [
         {"predictions": "given/rows.csv", "label": "y", "prediction": "d", "labelled_group": "g", "proxy": "p"},

@@ -39,7 +39,7 @@ from levelhead.cli.table import table_command
 from levelhead.cli.train import evaluate_command, train_command
 from levelhead.extras import MissingExtraError, explained
 from levelhead.terminal import RUNNING, Terminal, spare_encodings
-from levelhead.types import ConfigError, LevelheadError, quoted
+from levelhead.types import ConfigError, LevelheadError
 
 app = typer.Typer(
     name="levelhead",
@@ -119,21 +119,12 @@ def list_(kind: Annotated[Kind, typer.Argument(help="What to list.")]) -> None:
     Terminal().print(drawn)
 
 
-def _refuse_surroundings() -> None:
+def _refuse_deleted_folder() -> None:
     """Raise :class:`ConfigError` where a library would end in an error of its own, or Python would not start again."""
     try:
         Path.cwd()
     except OSError:
         raise ConfigError("The current folder was deleted. Change to another, for example: cd ~") from None
-    sizes = {"COLUMNS": 10_000, "LINES": 10_000, "TERMINAL_WIDTH": 10_000}  # a line is padded to its width
-    for name, most in {"SOURCE_DATE_EPOCH": 253_402_300_799, "WORLD_SIZE": 10**6, **sizes}.items():
-        value = os.environ.get(name, "0")
-        if not (value.isascii() and value.isdigit() and len(value) <= 12 and int(value) <= most):
-            os.environ.pop(name)  # or printing the error ends in the same way
-            raise ConfigError(
-                f"The environment variable {name} is {quoted(value)}; it must be a whole number of at most {most:,}. "
-                f"Type: unset {name}"
-            )
 
 
 def main(arguments: list[str] | None = None) -> Any:
@@ -142,7 +133,7 @@ def main(arguments: list[str] | None = None) -> Any:
     spare_encodings()
     atexit.register(gc.freeze)  # else Python ends with a search for garbage in all that torch loaded: a second or two
     try:
-        _refuse_surroundings()
+        _refuse_deleted_folder()
         arguments = sys.argv[1:] if arguments is None else arguments
         running = RUNNING.set(arguments)
         try:

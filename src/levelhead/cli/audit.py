@@ -10,7 +10,7 @@ import typer
 
 from levelhead.auditing.example import ABOUT, EXAMPLE, GROUP, LABEL, PREDICTION
 from levelhead.cli.finishing import finish
-from levelhead.cli.options import SCALES, TABLES, Text, Texts, conditions_of, opened, option
+from levelhead.cli.options import SCALES, TABLES, Text, Texts, conditions_of, given, opened, option
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -81,7 +81,7 @@ def audit_command(
 
     How many rows an audit needs: levelhead plan. Groups that are not recorded: levelhead indirect-audit.
     """
-    asked = {name: value for name, value in locals().items() if value is not None and name not in FILES}
+    asked = given(locals(), *FILES)
     conditions = conditions_of(fail_if)
     from levelhead.auditing.door import audit_table
     from levelhead.auditing.exclusions import refuse

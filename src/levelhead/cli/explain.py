@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -22,6 +22,7 @@ from levelhead.cli.options import (
     ScoredClass,
     ScoreScale,
     Threshold,
+    given,
     opened,
 )  # fmt: skip
 from levelhead.types import ConfigError
@@ -42,7 +43,7 @@ def explain_command(
     label: LabelColumn = None,
     score: ScoreColumn = None,
     prediction: Annotated[str | None, typer.Option(hidden=True, callback=_refuse_prediction)] = None,
-    group: Annotated[list[str] | None, typer.Option(help="Column with the group; repeatable.")] = None,
+    groups: Annotated[list[str] | None, typer.Option("--group", help="Column with the group; repeatable.")] = None,
     positive: ScoredClass = None,
     threshold: Threshold = None,
     scale: ScoreScale = "auto",
@@ -70,11 +71,7 @@ def explain_command(
     intervals. Needs no model and no GPU. Base rates are those of the labels in the file, and explain a gap without
     justifying it. Existing output files are replaced.
     """
-    asked: dict[str, Any] = {
-        "label": label, "score": score, "groups": group or (), "positive": positive, "threshold": threshold,
-        "scale": scale, "min_count": min_count, "cluster": cluster, "label_map": label_map,
-        "ignore_label": ignore_label, "join": join, "on": on,
-    }  # fmt: skip
+    asked = given(locals(), "scores", "prediction", "json_file", "html_file")
     # Here, because importing pandas and scipy takes a second, and --help does not need them.
     from levelhead.auditing.exclusions import EXPLANATION, refuse
     from levelhead.auditing.explain import explain

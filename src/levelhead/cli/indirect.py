@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -19,11 +19,13 @@ from levelhead.cli.options import (
     Text,
     Texts,
     conditions_of,
+    given,
     opened,
     option,
 )
 
 KNOWN, ROWS = "Information on the groups", "Which rows and classes"
+KNOWN_BY = ("labelled_group", "proxy", "proxy_probabilities", "shares", "randomized_response")
 
 
 def indirect_audit_command(
@@ -52,7 +54,7 @@ def indirect_audit_command(
     randomized_response: Annotated[
         Text, option(KNOWN, "Randomisation of the answers in --group: epsilon=1.39 or flip=0.2.")
     ] = None,
-    group: Annotated[Texts, option(KNOWN, "With --randomized-response: column with the answers.")] = None,
+    groups: Annotated[Texts, option(KNOWN, "With --randomized-response: column with the answers.", "--group")] = None,
     join: JoinedFile = None,
     on: OnColumn = None,
     label_map: ClassOfLabel = None,
@@ -71,19 +73,13 @@ def indirect_audit_command(
 
     levelhead indirect-audit preds.csv --label y --prediction yhat --shares women=0.52
     """
+    asked = given(locals(), "predictions", "json_file", "html_file", "fail_if")
     from levelhead.auditing.door import audit_table
     from levelhead.auditing.exclusions import refuse
     from levelhead.auditing.unknown.known import refuse_nothing
 
     conditions = conditions_of(fail_if)
-    known: dict[str, Any] = {
-        "labelled_group": labelled_group, "proxy": proxy or (), "proxy_probabilities": proxy_probabilities or (),
-        "shares": shares, "randomized_response": randomized_response,
-    }  # fmt: skip
-    asked: dict[str, Any] = {
-        "label": label, "prediction": prediction, "groups": group or (),
-        "positive": positive, "label_map": label_map, "ignore_label": ignore_label, "join": join, "on": on, **known,
-    }  # fmt: skip
+    known = {name: asked.get(name) for name in KNOWN_BY}
 
     def check() -> None:
         refuse_nothing(known)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
@@ -26,6 +26,11 @@ Texts: TypeAlias = list[str] | None
 def option(panel: str, text: str, *names: str, **more: Any) -> Any:
     """Return an option of a panel of --help."""
     return typer.Option(*names, help=text, rich_help_panel=panel, **more)
+
+
+def given(values: Mapping[str, Any], *others: str) -> dict[str, Any]:
+    """Return the options of a command that were given, but for ``others``, which its function does not take."""
+    return {name: value for name, value in values.items() if value is not None and name not in others}
 
 
 def conditions_of(texts: Sequence[str] | None) -> list[Condition]:

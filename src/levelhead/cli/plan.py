@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from levelhead.cli.finishing import finish
-from levelhead.cli.options import TABLES, FiguresFile, HtmlFile, Text, Texts, opened
+from levelhead.cli.options import TABLES, FiguresFile, HtmlFile, Text, Texts, given, opened
 
 
 def plan_command(
@@ -24,7 +24,7 @@ def plan_command(
     shares: Annotated[
         str, typer.Option(help="Each group's share of the rows: 0.5,0.3,0.2 or women=0.3,men=0.7.")
     ] = "0.5,0.5",
-    group: Annotated[Texts, typer.Option(help="With FILE: column with the group.")] = None,
+    groups: Annotated[Texts, typer.Option("--group", help="With FILE: column with the group.")] = None,
     label: Annotated[
         Text, typer.Option(help="With FILE: column with the true class. Without: selection rates.")
     ] = None,
@@ -48,10 +48,9 @@ def plan_command(
 
     levelhead plan decisions.csv --prediction decision --favourable approved --group race --gap 5
     """
-    asked: dict[str, Any] = {
-        "rate": rate, "gap": None if gap is None else gap / 100, "rows": rows, "shares": shares, "groups": group or (),
-        "label": label, "prediction": prediction, "favourable": favourable, "comparisons": comparisons,
-    }  # fmt: skip
+    asked = given(locals(), "earlier", "json_file", "html_file")
+    if gap is not None:
+        asked["gap"] = gap / 100
     table, inputs = opened(earlier or [], [], json_file, html_file)
     from levelhead.auditing.plan import plan_audit
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -21,6 +21,7 @@ from levelhead.cli.options import (
     ScoredClass,
     ScoreScale,
     Threshold,
+    given,
     opened,
 )
 from levelhead.storage import check_outputs, write_json
@@ -40,7 +41,9 @@ def postprocess_command(
         list[Path] | None, typer.Argument(metavar="FILE...", help=f"One row per score: {TABLES}. Or an evaluated run.")
     ] = None,
     score: ScoreColumn = None,
-    group: Annotated[list[str] | None, typer.Option(help="Column with the group that the rule reads.")] = None,
+    groups: Annotated[
+        list[str] | None, typer.Option("--group", help="Column with the group that the rule reads.")
+    ] = None,
     label: Annotated[
         str | None,
         typer.Option(help="Column with the true class. Needed to choose the rule and to report its effect."),
@@ -89,11 +92,7 @@ def postprocess_command(
     --one-threshold reads groups to choose a threshold, but not to decide. For methods that see no groups: levelhead
     list methods.
     """
-    asked: dict[str, Any] = {
-        "score": score, "groups": group or (), "label": label, "fit": fit, "metric": metric.value, "delta": delta,
-        "threshold": threshold, "one_threshold": one_threshold, "scale": scale, "label_map": label_map,
-        "ignore_label": ignore_label, "positive": positive, "seed": seed, "cluster": cluster, "join": join, "on": on,
-    }  # fmt: skip
+    asked = given(locals(), "scores", "rule", "json_file", "html_file")
     if one_threshold and rule is not None:
         raise ConfigError(
             "--one-threshold needs no rule to decide new rows: remove --rule, and decide by the threshold."
