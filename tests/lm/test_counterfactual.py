@@ -124,5 +124,5 @@ def test_the_command_line_asks_and_names_a_classifier(
     line = ["lm", "bench", "counterfactual", "--model", "x", "--file", templates(tmp_path), "--swap", SWAP[0]]
     line += ["--out", tmp_path / "run", "--classifier", "toxic=folder/x:bad,worse"]
     assert command(*line) == 0
-    assert "No bias score of x" in said(capsys)
+    assert "No bias score of 0.9 0.1" in said(capsys)
     assert (seen[0].model, seen[0].labels) == ("folder/x", ("bad", "worse"))

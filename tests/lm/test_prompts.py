@@ -165,7 +165,11 @@ def test_the_verb_asks_in_all_prompts_once_and_keeps_the_answers(
     printed, page = said(capsys), html.read_text(encoding="utf-8")
     asked = 1 + 9 * 2 * 3  # the probe, and each option in each prompt
     assert len(server.seen) == asked
-    for words in ("bbq is asked with 9 prompts", "times as many as one prompt", f"Asked this time: {asked} requests"):
+    for words in (
+        ", in 9 prompts. Kept answers",
+        "bbq: prompt 9 of 9, by letter.",
+        f"Asked this time: {asked} requests",
+    ):
         assert words in printed
     assert "one answer under all prompts" in page
     assert "over 9 prompts" in page

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import tempfile
 from collections.abc import Sequence
@@ -34,7 +35,6 @@ ENDPOINT, ANSWERS, ONE = "An endpoint", "How the model is asked", "Options of on
 
 
 def bench_command(
-    context: typer.Context,
     benchmarks: Annotated[
         str,
         typer.Argument(
@@ -108,6 +108,24 @@ def bench_command(
     _bench(SimpleNamespace(**locals()))
 
 
+OF = {
+    **dict.fromkeys(("begin_with", "concurrency", "timeout"), ("endpoint",)),
+    **dict.fromkeys(("device", "precision", "allow_mismatched_weights"), ("model",)),
+    **dict.fromkeys(("prompt_noise", "choose", "chat", "system", "max_new_tokens"), ("model", "endpoint")),
+}
+"""Options that act on some sources of answers alone, and on which."""
+TAKERS = {
+    "terms": ("stereoset",),
+    **dict.fromkeys(("choose", "template", "chat", "system"), ("bbq", "mbbq")),
+    "file": ("counterfactual", "perplexity"),
+    "swap": ("counterfactual",),
+    "classifiers": ("bold", "counterfactual"),
+    "thoughts": ("bbq", "mbbq", "bold", "counterfactual"),
+    "max_new_tokens": ("bbq", "mbbq", "bold", "counterfactual"),
+}
+"""Options of benchmarks, and of which."""
+
+
 def _bench(asked: SimpleNamespace) -> None:
     """Measure what was requested: the options of :func:`bench_command` by name."""
     from levelhead.lm.base import model_name
@@ -131,20 +149,15 @@ def _bench(asked: SimpleNamespace) -> None:
         return
     for benchmark in chosen:
         benchmark.read(asked.data_root)  # mistakes first, before a large model is loaded
-        _asked_as(benchmark, asked)
-    if asked.endpoint is not None:
-        reached = _reached(asked)
-        _check(asked, chosen, reached)
-        _announce(asked, chosen, reached)
-        _run(asked, chosen, reached)
-        return
-    if "stereoset" in names:
+    every = [one for benchmark in chosen for one in _asked_as(benchmark, asked)]
+    if asked.model and "stereoset" in names:
         _refuse_trained_terms(str(asked.model), asked.data_root, options["stereoset"].get("terms"))
-    loaded = _loaded(asked, chosen)
-    _check(asked, chosen, loaded)
-    if asked.prompt_noise:
-        _announce(asked, chosen)
-    _run(asked, chosen, loaded)
+    model: LanguageModel | Endpoint = _loaded(asked, chosen) if asked.model else _reached(asked, chosen)
+    for one in every:
+        one.check(cast("LanguageModel", model))  # an endpoint answers the same calls
+    if asked.endpoint or asked.prompt_noise:
+        _announce(asked, every, model)
+    _run(asked, chosen, model)
 
 
 def _asked_as(benchmark: Benchmark, asked: SimpleNamespace) -> list[Benchmark]:
@@ -154,11 +167,8 @@ def _asked_as(benchmark: Benchmark, asked: SimpleNamespace) -> list[Benchmark]:
     return [prompt.benchmark for prompt in prompts_of(benchmark)] if asked.prompt_noise else [benchmark]
 
 
-def _check(asked: SimpleNamespace, chosen: Sequence[Benchmark], model: LanguageModel | Endpoint) -> None:
-    """Raise :class:`ConfigError` for what this model cannot be asked, in any wording, before any item is."""
-    for benchmark in chosen:
-        for one in _asked_as(benchmark, asked):
-            one.check(cast("LanguageModel", model))  # an endpoint answers the same calls
+def _typed(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _refuse_sources(asked: SimpleNamespace) -> None:
@@ -167,24 +177,11 @@ def _refuse_sources(asked: SimpleNamespace) -> None:
         raise ConfigError("Give one of --model (a language model), --endpoint (a server), --predictions (answers).")
     if (asked.endpoint is None) != (asked.api_model is None):
         raise ConfigError("--endpoint and --api-model go together: the address of a server, and a model's name there.")
-    given = _given_beside(asked.context)
-    for source, there, takes in (
-        ("--endpoint", asked.endpoint, SERVED),
-        ("--model", asked.model, LOADED),
-        ("--model and --endpoint", asked.model or asked.endpoint, ASKED),
-    ):
-        if there is None and (unused := [one for one in given if one in takes]):
-            raise ConfigError(f"{listed(unused)} would do nothing: an option of {source} alone. Leave it out.")
-
-
-def _given_beside(context: typer.Context) -> list[str]:
-    """Return the options of the command line, as they are typed."""
-    typed = [
-        one
-        for one in context.command.params
-        if getattr(context.get_parameter_source(str(one.name)), "name", "") == "COMMANDLINE"
-    ]
-    return [max(one.opts, key=len) for one in typed]
+    usual = inspect.signature(bench_command).parameters
+    for name, sources in OF.items():
+        if getattr(asked, name) != usual[name].default and not any(getattr(asked, source) for source in sources):
+            alone = " and ".join(map(_typed, sources))
+            raise ConfigError(f"{_typed(name)} would do nothing: an option of {alone} alone. Leave it out.")
 
 
 def _loaded(asked: SimpleNamespace, chosen: Sequence[Benchmark]) -> LanguageModel:
@@ -201,22 +198,6 @@ def _loaded(asked: SimpleNamespace, chosen: Sequence[Benchmark]) -> LanguageMode
     return loaded
 
 
-SERVED = ("--begin-with", "--concurrency", "--timeout")
-LOADED = ("--device", "--precision", "--allow-mismatched-weights")
-ASKED = ("--prompt-noise", "--choose", "--chat", "--system", "--max-new-tokens")
-"""Options of one source of answers; the last are of those that are asked."""
-TAKERS = {
-    "terms": ("stereoset",),
-    **dict.fromkeys(("choose", "template", "chat", "system"), ("bbq", "mbbq")),
-    "file": ("counterfactual", "perplexity"),
-    "swap": ("counterfactual",),
-    "classifiers": ("bold", "counterfactual"),
-    "thoughts": ("bbq", "mbbq", "bold", "counterfactual"),
-    "max_new_tokens": ("bbq", "mbbq", "bold", "counterfactual"),
-}
-"""Options of benchmarks, and of which."""
-
-
 def _options(asked: SimpleNamespace, names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return the options of each benchmark, with its part of those that several have."""
     from levelhead.lm.stereoset.data import read_terms
@@ -228,16 +209,13 @@ def _options(asked: SimpleNamespace, names: Sequence[str]) -> dict[str, dict[str
     }
     found: dict[str, dict[str, Any]] = {name: {} for name in names}
     for name, value in given.items():
-        if not value:
-            continue
         takers = [taker for taker in TAKERS[name] if taker in names]
-        if not takers or (name == "file" and len(takers) > 1):
-            typed = {"classifiers": "classifier", "thoughts": "thought"}.get(name, name.replace("_", "-"))
+        if value and (not takers or (name == "file" and len(takers) > 1)):
+            typed = name.removesuffix("s") if name in ("classifiers", "thoughts") else name
             what = "none of these is asked" if not takers else "two of these are asked: run one at a time"
-            raise ConfigError(f"--{typed} is for {listed(TAKERS[name])}, and {what}.")
-        value = read_terms(value) if name == "terms" else value
-        for taker in takers:
-            found[taker][name] = value
+            raise ConfigError(f"{_typed(typed)} is for {listed(TAKERS[name])}, and {what}.")
+        for taker in takers if value else ():
+            found[taker][name] = read_terms(value) if name == "terms" else value
     return found
 
 
@@ -282,10 +260,12 @@ def _score_predictions(asked: SimpleNamespace, chosen: Sequence[Benchmark]) -> N
         _run(asked, chosen, given)
 
 
-def _reached(asked: SimpleNamespace) -> Endpoint:
+def _reached(asked: SimpleNamespace, chosen: Sequence[Benchmark]) -> Endpoint:
     """Return the endpoint; its key is read from the environment."""
-    from levelhead.lm.endpoint import Endpoint
+    from levelhead.lm.endpoint import CHAT_SCORES, Endpoint
 
+    if any(getattr(one, "chat", False) and getattr(one, "choose", "") != "generate" for one in chosen):
+        raise ConfigError(CHAT_SCORES)
     key = os.environ.get(KEY, "")
     reached = Endpoint(
         asked.endpoint, str(asked.api_model), key=key, begin_with=asked.begin_with,
@@ -296,35 +276,26 @@ def _reached(asked: SimpleNamespace) -> Endpoint:
     return reached
 
 
-def _announce(asked: SimpleNamespace, chosen: Sequence[Benchmark], reached: Endpoint | None = None) -> None:
-    """Say what will be asked and what it will cost, and check that an endpoint gives what is needed."""
-    from levelhead.lm.endpoint import CHAT_SCORES
-    from levelhead.lm.prompts import prompts_of
+def _announce(asked: SimpleNamespace, every: Sequence[Benchmark], model: LanguageModel | Endpoint) -> None:
+    """Say what will be asked, in each wording, and check that an endpoint gives what is needed."""
     from levelhead.lm.tally import tally_of
 
-    if reached and any(getattr(one, "chat", False) and getattr(one, "choose", "") != "generate" for one in chosen):
-        raise ConfigError(CHAT_SCORES)
-    once = count = tally_of(chosen, asked.data_root, asked.limit)
-    times = ""
-    if asked.prompt_noise:
-        prompts = {one.name: prompts_of(one) for one in chosen}
-        every = [prompt.benchmark for some in prompts.values() for prompt in some]
-        count = tally_of(every, asked.data_root, asked.limit)
-        for name, some in prompts.items():
-            console.print(f"Prompt noise: {name} is asked with {len(some)} prompts.", soft_wrap=True)
-        if once.characters:
-            times = f", {count.characters / once.characters:.1f} times as many as one prompt"
-    console.print(f"At most {count}{times}. Kept answers are not asked again.", soft_wrap=True)
-    if reached is not None and count.scored:
-        reached.probe()
+    count = tally_of(every, asked.data_root, asked.limit)
+    prompts = f", in {len(every)} prompts" if asked.prompt_noise else ""
+    console.print(f"At most {count}{prompts}. Kept answers are not asked again.", soft_wrap=True)
+    if asked.endpoint and count.scored:
+        cast("Endpoint", model).probe()
 
 
 def _run(asked: SimpleNamespace, chosen: Sequence[Benchmark], model: LanguageModel | Endpoint | Given) -> None:
     """Ask, score, print, and write what is requested."""
+    from levelhead.lm.page import bench_page
     from levelhead.lm.prompts import prompt_noise, prompts_of
     from levelhead.lm.runner import run_benchmark, scores_file
+    from levelhead.report.terminal import drawn
 
     root, folder, limit = asked.data_root, asked.folder, asked.limit
+    records = []
     try:
         for benchmark in chosen:
             run_benchmark(benchmark, model, root, folder, limit=limit, console=console)
@@ -335,34 +306,19 @@ def _run(asked: SimpleNamespace, chosen: Sequence[Benchmark], model: LanguageMod
                     console.print(about, soft_wrap=True)
                     run_benchmark(prompt.benchmark, model, root, prompt.folder, limit=limit, console=console)
                 prompt_noise(benchmark, folder, root, limit)
-            _show([read_json(scores_file(folder, benchmark.name))], asked.name)
+            records.append(read_json(scores_file(folder, benchmark.name)))
+            console.print(drawn(bench_page(records[-1]), everything=False))
     except KeyboardInterrupt:
         console.print("Stopped. The same command resumes from there.")
         raise typer.Exit(130) from None
-    records = [read_json(scores_file(folder, one.name)) for one in chosen]
     whole = {"kind": "scores", "model": model.fingerprint(), "limit": limit, "benchmarks": records}
-    if asked.endpoint is not None:
+    if asked.endpoint:
         used = cast("Endpoint", model).used
         console.print(f"Asked this time: {used}", soft_wrap=True)
         whole["usage"] = asdict(used)
-    _write(asked, whole, records, asked.name)
+    write_files(asked.json_file, whole, asked.html_file, lambda: bench_page(whole))
     if asked.predictions is None or asked.out is not None:
         console.print(f"Next: levelhead lm compare {escape(str(folder))} OTHER_FOLDER", soft_wrap=True)
-
-
-def _show(records: list[dict[str, Any]], name: str) -> None:
-    from levelhead.lm.page import scores_page
-    from levelhead.report.terminal import drawn
-
-    console.print(drawn(scores_page(records, name=name), everything=False))
-
-
-def _write(asked: SimpleNamespace, record: dict[str, Any], records: list[dict[str, Any]], name: str) -> None:
-    from levelhead.lm.page import scores_page
-
-    write_files(asked.json_file, record, asked.html_file, lambda: scores_page(records, name=name))
-    if asked.html_file is not None:
-        console.print(f"Wrote {escape(str(asked.html_file))}", soft_wrap=True)
 
 
 def _refuse_trained_terms(model: str, data_root: Path | None, terms: frozenset[str] | None) -> None:
