@@ -213,7 +213,7 @@ def answers(given: Path) -> None:
     }  # fmt: skip
     (given / "bbq").mkdir()
     (given / "bbq" / "Things.jsonl").write_text(json.dumps(item) + "\n")
-    (given / "answers.jsonl").write_text(json.dumps({"category": "Things", "example_id": 0, "answer": 1}) + "\n")
+    (given / "answers.jsonl").write_text(json.dumps({"id": "Things/0", "content": {"answer": 1}}) + "\n")
 
 
 def state_of(given: Path) -> dict[str, tuple[int, int]]:

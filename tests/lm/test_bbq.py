@@ -245,7 +245,7 @@ def test_answers_of_any_system_are_compared_with_those_of_a_model(tmp_path: Path
     write(tmp_path, [record(row, question_index=str(row)) for row in range(12)])
     model: Any = Speaker(say=lambda prompt, seed: "A")
     run_benchmark(BBQ(choose="generate"), model, tmp_path, tmp_path / "asked")
-    lines = [{"category": "Things", "example_id": row, "answer": "Not known"} for row in range(12)]
+    lines = [{"id": f"Things/{row}", "content": {"text": "Not known"}} for row in range(12)]
     (tmp_path / "given.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     run_benchmark(BBQ(), Given(tmp_path / "given.jsonl"), tmp_path, tmp_path / "given")
     found = comparison_summary([tmp_path / "asked", tmp_path / "given"], tmp_path)
@@ -315,7 +315,8 @@ def predicted(root: Path, *rows: tuple[Any, Any], template: str = NUMBERED) -> t
     """Four items, and what is read from the answers to some of them; a line ends at a newline alone."""
     benchmark = BBQ(template=template)
     items = benchmark.read(write(root, [record(row) for row in range(4)]))
-    lines = [{"category": "Things", "example_id": row, "answer": given} for row, given in rows]
+    contents = [{"text" if isinstance(given, str) else "answer": given} for _, given in rows]
+    lines = [{"id": f"Things/{row}", "content": one} for (row, _), one in zip(rows, contents, strict=True)]
     text = "\r\n\n".join(json.dumps(line, ensure_ascii=False) for line in lines)
     (root / "predictions.jsonl").write_bytes(text.encode())
     return benchmark, items, benchmark.read_predictions(root / "predictions.jsonl", items)
@@ -324,8 +325,8 @@ def predicted(root: Path, *rows: tuple[Any, Any], template: str = NUMBERED) -> t
 def test_predictions_of_any_system_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = ((3, 2), (1, "Let me see.\u2028\u2029\x85The lamp"), (0, None), (2, "no kettle"), (9, 0))
     benchmark, items, answers = predicted(tmp_path, *given)
-    assert [one.id for one in answers] == [item.id for item in items]
-    assert [benchmark.choice(*pair) for pair in zip(items, answers, strict=True)] == [None, 0, None, 2]
+    chosen = {one.id: benchmark.choice(item, one) for item in items for one in answers if one.id == item.id}
+    assert chosen == {"Things/0": None, "Things/1": 0, "Things/2": None, "Things/3": 2}
     texts = list(enumerate(("1", "(3)", "Answer: 2", "B")))
     from_0 = "{context} {question} 0) {ans0} 1) {ans1} 2) {ans2}"
     for template, options in (

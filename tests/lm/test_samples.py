@@ -98,7 +98,7 @@ def test_a_metric_that_one_of_three_logs_lacks_is_compared_between_the_others(tm
 def test_lines_of_an_early_version_are_read(tmp_path: Path) -> None:
     path = write(tmp_path, sums(RIGHT))
     new = read_log(path)
-    assert (new.name, new.task, new.lines, new.notes) == ("small", "sums", 40, [])
+    assert (new.name, new.task, len(new.rows.keys()), new.notes) == ("small", "sums", 40, [])
     scores = new.rows.score("sums", None)
     assert {name: figure.value for name, figure in scores.overall.items()} == {"acc": 0.75, "acc_norm": 1.0}
     assert scores.overall["acc"].low < 0.75 - 0.09 < 0.75 + 0.09 < scores.overall["acc"].high
@@ -108,7 +108,7 @@ def test_lines_of_an_early_version_are_read(tmp_path: Path) -> None:
     assert (first.value, first.low, first.high) == pytest.approx((second.value, second.low, second.high))
     path.write_text(path.read_text()[:-40])
     log = read_log(path)
-    assert (log.lines, log.notes) == (39, [f"The last line of {path.name} is cut off and left out."])
+    assert (len(log.rows.keys()), log.notes) == (39, [f"The last line of {path.name} is cut off and left out."])
     assert language_model_page(comparison_summary([new.path]))["finding"].startswith(
         "small: sums: acc 0.744, interval "
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
@@ -61,8 +62,7 @@ def gathered(
 
 def shared_prefix(first: list[int], second: list[int]) -> int:
     """Return how many tokens both begin with."""
-    length = min(len(first), len(second))
-    return next((place for place in range(length) if first[place] != second[place]), length)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False)))
 
 
 def shared_positions(first: Sequence[int], second: Sequence[int], autojunk: bool = True) -> list[tuple[int, int]]:
@@ -83,7 +83,7 @@ def uniform_draws(seed: int, text: str, count: int) -> np.ndarray:
 
 def until(tokens: list[int], ends: set[int]) -> list[int]:
     """Return the tokens before the first that ends a text."""
-    return tokens[: next((place for place, token in enumerate(tokens) if token in ends), len(tokens))]
+    return list(itertools.takewhile(lambda token: token not in ends, tokens))
 
 
 def name_of(names: Sequence[str] | None, index: int) -> str:

@@ -275,7 +275,7 @@ class Endpoint:
         prompt, completion = usage.get("prompt_tokens"), usage.get("completion_tokens") or 0
         self._served = printable(str(record.get("model") or self._served), 100)
         self._usage.requests += 1
-        if type(prompt) is type(completion) is int and min(prompt, completion) >= 0:
+        if type(prompt) is type(completion) is int and 0 <= min(prompt, completion) <= max(prompt, completion) < 2**53:
             self._usage.prompt_tokens += prompt
             self._usage.completion_tokens += completion
         else:

@@ -21,7 +21,7 @@ import inspect
 import json
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -243,18 +243,24 @@ class LanguageModel:
                 windows.append(((index, parts[index]), head + ids[begin:end], len(head) + done - begin))
                 parts[index] += 1
                 begin, done = begin + step, end
-        for index, found in gathered(self._windows(windows, names), parts):
+        batched = batches([len(row) for _, row, _ in windows], min(self.batch_tokens, self._positions))
+        for index, found in gathered(self._each(windows, batched, self._sums, names), parts):
             yield index, (math.fsum(found), counts[index])
 
-    def _windows(
-        self, windows: Sequence[tuple[tuple[int, int], list[int], int]], names: Sequence[str] | None
+    @torch.inference_mode()
+    def _each(
+        self,
+        parts: Sequence[tuple[tuple[int, int], list[int], int]],
+        batched: Iterable[list[int]],
+        score: Callable[[Sequence[list[int]], Sequence[int]], list[float]],
+        names: Sequence[str] | None,
     ) -> Iterator[tuple[tuple[int, int], float]]:
-        for batch in batches([len(row) for _, row, _ in windows], min(self.batch_tokens, self._positions)):
-            keys, rows, starts = zip(*(windows[place] for place in batch), strict=True)
-            with torch.inference_mode():
-                sums = self._sums(rows, starts)
-            self._refuse_not_finite(sums, [index for index, _ in keys], names)
-            yield from zip(keys, sums, strict=True)
+        """Yield the score of each part, of text and number, ids and a place in them."""
+        for batch in batched:
+            keys, rows, places = zip(*(parts[at] for at in batch), strict=True)
+            values = score(rows, places)
+            self._refuse_not_finite(values, [index for index, _ in keys], names)
+            yield from zip(keys, values, strict=True)
 
     def option_log_likelihoods(
         self, contexts: Sequence[str], options: Sequence[Sequence[str]], names: Sequence[str] | None = None
@@ -355,19 +361,11 @@ class LanguageModel:
             parts[index] = len(asked)
             masked += [((index, number), row, at) for number, (row, at) in enumerate(asked)]
         yield from ((index, (0.0, 0.0, 0)) for index, count in counts.items() if not count)
-        for index, values in gathered(self._each_masked(masked, names), parts):
+        # Of one length: some networks mix padding into a text, whatever the mask says (ConvBERT, Nystromformer, FNet).
+        batched = batches([len(row) for _, row, _ in masked], self.batch_tokens, equal=True)
+        for index, values in gathered(self._each(masked, batched, self._masked, names), parts):
             own, other = math.fsum(values[: counts[index]]), math.fsum(values[-counts[index] :])
             yield index, (own, other, counts[index])
-
-    def _each_masked(
-        self, masked: Sequence[tuple[tuple[int, int], list[int], int]], names: Sequence[str] | None
-    ) -> Iterator[tuple[tuple[int, int], float]]:
-        # Of one length: some networks mix padding into a text, whatever the mask says (ConvBERT, Nystromformer, FNet).
-        for batch in batches([len(row) for _, row, _ in masked], self.batch_tokens, equal=True):
-            keys, rows, positions = zip(*(masked[place] for place in batch), strict=True)
-            values = self._masked(rows, positions)
-            self._refuse_not_finite(values, [index for index, _ in keys], names)
-            yield from zip(keys, values, strict=True)
 
     @torch.inference_mode()
     def generate(
@@ -508,7 +506,6 @@ class LanguageModel:
         output = self.network(**arguments)
         return output.logits[:, -keep:], output.past_key_values if self._caches else None
 
-    @torch.inference_mode()
     def _masked(self, rows: Sequence[list[int]], positions: Sequence[int]) -> list[float]:
         """Return the log-probability of the right token at each row's masked position."""
         ids = torch.tensor(rows)  # of one length

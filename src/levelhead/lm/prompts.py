@@ -61,11 +61,10 @@ def prompt_noise(benchmark: Benchmark, folder: Path, root: Path | None, limit: i
     Returns a dict with the keys::
 
         prompts, wordings   numbers of prompts, and of prompts by wording
-        scores              list of {"score", "ideal", "first", "items", "both", "deviation", "lowest", "highest",
-                            "across", "verdict"}: the first wording's figure; the mean over wordings with an interval
-                            over items, and over items and wordings; the standard deviation between wordings; the
-                            smallest and largest figure of a prompt; how many prompts lie on the other side of the
-                            ideal than their mean
+        scores              list of {"score", "ideal", "first", "items", "both", "deviation", "across", "verdict"}: the
+                            first wording's figure; the mean over wordings with an interval over items, and over items
+                            and wordings; the standard deviation between wordings; how many prompts lie on the other
+                            side of the ideal than their mean
         consistency         {"prompts"}: share of items with one answer under all of them
     """
     prompts, answered, scores = _scored(benchmark, folder, root, limit)
@@ -140,8 +139,6 @@ def _spread(name: str, known: Headline, scores: Sequence[Scores], prompts: Seque
         "items": estimate_to_dict(items),
         "both": estimate_to_dict(both),
         "deviation": deviation,
-        "lowest": min(values, default=None),
-        "highest": max(values, default=None),
         "across": None if ideal is None else sum((value - ideal) * (items.value - ideal) < 0 for value in values),
         "verdict": None if ideal is None else _verdict(ideal, [figures[0], items], both),
     }

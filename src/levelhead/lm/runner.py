@@ -33,6 +33,7 @@ from levelhead.lm.base import (
 from levelhead.lm.benchmarks import recorded_class
 from levelhead.metrics import estimate_to_dict
 from levelhead.storage import check_outputs, write_json, writing
+from levelhead.terminal import counted
 from levelhead.types import ConfigError, DataError, LevelheadError, quoted
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def run_benchmark(
     with _opened(path := answers_file(folder, benchmark.name)) as file:
         answers = _continued(file, path, benchmark, header, items)
         missing = [item for item in items if item.id not in answers]
-        with _bar(console, benchmark.name, len(items), len(items) - len(missing)) as advance:
+        with _bar(console, benchmark.name, len(items), len(answers)) as advance:
             hashes = {item.id: _hash(item) for item in missing}
             for answer in _asked(benchmark, model, missing):
                 if answer.id not in hashes or answer.id in answers:
@@ -318,12 +319,5 @@ def _known(lines: Sequence[dict[str, Any]], path: Path, items: Sequence[Item]) -
     return found
 
 
-@contextlib.contextmanager
-def _bar(console: Console | None, name: str, total: int, done: int) -> Iterator[Any]:
-    if console is None:
-        yield lambda: None
-        return
-    from levelhead.terminal import counted
-
-    with counted(console, name, total, done) as advance:
-        yield advance
+def _bar(console: Console | None, name: str, total: int, done: int) -> Any:
+    return contextlib.nullcontext(lambda: None) if console is None else counted(console, name, total, done)

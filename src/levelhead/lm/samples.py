@@ -57,7 +57,6 @@ class SampleLog:
     path: Path
     task: str
     rows: Rows
-    lines: int
     notes: list[str] = field(default_factory=list)
 
 
@@ -74,17 +73,16 @@ def read_log(path: Path, *, cluster: str = "", by: str = "") -> SampleLog:
     _refuse_others(path)
     rows: Rows | None = None
     notes: list[str] = []
-    lines, documents = 0, dict[int, list[Any]]()
+    documents = dict[int, list[Any]]()
     for where, record in _records(path, notes):
         doc = record.get("doc")
         if not isinstance(doc, dict):
             raise DataError(f"{where} has no field doc: give a samples_*.jsonl that lm-eval --log_samples wrote.")
         rows = rows or _rows_for(record, cluster, by)
         rows.add(record, _key(record, documents), where)
-        lines += 1
     if rows is None:
         raise DataError(f"{path} holds no whole line of a log.")
-    return SampleLog(model, path, named[1] if named else UNNAMED, rows, lines, notes)
+    return SampleLog(model, path, named[1] if named else UNNAMED, rows, notes)
 
 
 def _refuse_others(path: Path) -> None:
@@ -100,7 +98,7 @@ def _refuse_others(path: Path) -> None:
     ):
         if found:
             raise DataError(
-                f"{path} is a log of {tool}: write its answers as lines of id and answer, and score them with "
+                f"{path} is a log of {tool}: write its answers as lines of id and content, and score them with "
                 "`lm bench BENCHMARK --predictions FILE`."
             )
 

@@ -38,7 +38,6 @@ LONGEST_WAIT = 900.0  # seconds: of a Retry-After, before it is an error
 LONGEST_ANSWER = 2**26  # bytes
 # Characters in a row, of letters and digits, by which a server's message repeats the key or a prompt.
 OF_KEY, OF_PROMPT = 4, 12
-DIGITS = 15  # of an integer in an answer; longer ones are floats, which may be infinite
 REPEATED = (408, 425, 429)
 
 
@@ -216,7 +215,7 @@ def _loop() -> asyncio.AbstractEventLoop:
 
 def _object(body: bytes) -> Record:
     try:
-        record = json.loads(body, parse_int=lambda digits: (int if len(digits) <= DIGITS else float)(digits))
+        record = json.loads(body)
     except (ValueError, RecursionError):
         record = None
     if not isinstance(record, dict):

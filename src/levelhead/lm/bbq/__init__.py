@@ -16,7 +16,6 @@ from levelhead.lm.base import (
     Item,
     Scores,
     Task,
-    answers_by_id,
     drawn_by,
     fields_of,
     filled,
@@ -25,8 +24,7 @@ from levelhead.lm.base import (
 from levelhead.lm.bbq.data import read_items
 from levelhead.lm.bbq.reading import Reading, first_number, read_text
 from levelhead.lm.bbq.score import score_answers
-from levelhead.lm.files import objects_of
-from levelhead.types import ConfigError, DataError, quoted, require_columns
+from levelhead.types import ConfigError
 
 if TYPE_CHECKING:
     from levelhead.lm.model import LanguageModel
@@ -109,23 +107,18 @@ class BBQ(Task):
                 f"bbq.template {self.template!r} must hold {{context}} and {{question}}, and may hold {{ans0}}, "
                 "{ans1} and {ans2}."
             )
-        if self.choose == "generate":
-            self._check_order()
+        shown = [field for field in fields_of(template) if field in listed]
+        if shown not in ([], ["ans0", "ans1", "ans2"]):
+            raise ConfigError(
+                f"bbq.template lists {', '.join(shown)}: list {{ans0}}, {{ans1}}, {{ans2}} in this order, because "
+                "letters and numbers in answers are counted so."
+            )
         if sorted(self.order) != [0, 1, 2]:
             raise ConfigError(f"bbq.order is {self.order!r}; it must hold 0, 1 and 2, each once.")
         if self.choose not in ("mean", "sum", "generate"):
             raise ConfigError(f"bbq.choose is {self.choose!r}; known are mean, sum and generate.")
         if self.system and not self.chat:
             raise ConfigError("--system is a part of a chat: give --chat, too.")
-
-    def _check_order(self) -> None:
-        """Raise :class:`~levelhead.types.ConfigError` for options in an order that letters in answers do not have."""
-        listed = [field for field in fields_of(self.template) if field.startswith("ans")]
-        if listed not in ([], ["ans0", "ans1", "ans2"]):
-            raise ConfigError(
-                f"bbq.template lists {', '.join(listed)}: list {{ans0}}, {{ans1}}, {{ans2}} in this order, because "
-                "letters and numbers in answers are counted so."
-            )
 
     def read(self, root: Path | None) -> list[Item]:
         """Read the items, see :func:`levelhead.lm.bbq.data.read_items`."""
@@ -236,23 +229,3 @@ class BBQ(Task):
         if self.choose == "generate" or not (isinstance(sums, list) and isinstance(tokens, list)):
             return answer
         return Answer(answer.id, {**answer.content, "answer": self._likeliest(sums, tokens)})
-
-    def read_predictions(self, path: Path, items: Sequence[Item]) -> list[Answer]:
-        """Read the answers of any system: JSON lines with ``category``, ``example_id`` and ``answer``.
-
-        ``answer`` is 0, 1 or 2, a text (see :func:`~levelhead.lm.bbq.reading.read_text`), or null where there is none.
-        Answers to other items are left out. Numbers in texts count as the template numbers its options.
-
-        Raises :class:`~levelhead.types.DataError` for a broken line, and for items without an answer or with two.
-        """
-        self._check_order()
-        found = []
-        for where, record in objects_of(path):
-            require_columns(list(record), ("category", "example_id", "answer"), where)
-            name, chosen = f"{record['category']}/{record['example_id']}", record["answer"]
-            if not isinstance(chosen, str | None) and (isinstance(chosen, bool) or chosen not in (0, 1, 2)):
-                raise DataError(
-                    f"{where} (item {name}): the answer is {quoted(chosen)}, and must be 0, 1, 2, a text or null."
-                )
-            found.append(Answer(name, {"text" if isinstance(chosen, str) else "answer": chosen}))
-        return list(answers_by_id(items, found, "BBQ").values())

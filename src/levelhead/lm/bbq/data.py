@@ -17,7 +17,6 @@ use different words, and :func:`group_terms` brings them together, as the owners
 
 from __future__ import annotations
 
-import csv
 import logging
 import re
 from collections.abc import Mapping, Sequence
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from levelhead.data.base import dataset_folder
+from levelhead.data.text_files import read_columns
 from levelhead.lm.base import Item
 from levelhead.lm.files import objects_of
 from levelhead.types import DataError, listed, quoted, require_columns
@@ -177,15 +177,10 @@ def _owners_targets(folder: Path) -> dict[tuple[str, str], str]:
     path = next((place / METADATA for place in places if (place / METADATA).is_file()), None)
     if path is None:
         return {}
-    found: dict[tuple[str, str], str] = {}
-    unclear = set()
-    with path.open(encoding="utf-8", newline="") as lines:
-        rows = csv.DictReader(lines)
-        require_columns(list(rows.fieldnames or ()), ("category", "example_id", "target_loc"), str(path))
-        for row in rows:
-            key, target = (row["category"], row["example_id"]), (row["target_loc"] or "").strip().removesuffix(".0")
-            if found.setdefault(key, target) != target:
-                unclear.add(key)
-    if unclear:
-        logger.warning("%s: %d items have two target_loc; theirs is derived instead.", path, len(unclear))
-    return {key: target for key, target in found.items() if key not in unclear}
+    found: dict[tuple[str, str], set[str]] = {}
+    columns = read_columns(path, ("category", "example_id", "target_loc"))
+    for category, example, target in zip(*columns.values(), strict=True):
+        found.setdefault((category, example), set()).add(target.strip().removesuffix(".0"))
+    if unclear := sum(len(targets) > 1 for targets in found.values()):
+        logger.warning("%s: %d items have two target_loc; theirs is derived instead.", path, unclear)
+    return {key: next(iter(targets)) for key, targets in found.items() if len(targets) == 1}

@@ -64,14 +64,13 @@ def score_answers(items: Sequence[Item], answers: Sequence[Answer]) -> Scores:
 
 def _subsets(items: Sequence[Item]) -> dict[str, list[int]]:
     """Return the rows of each task, each bias type and each bias type within a task, where there are any."""
-    found: dict[str, list[int]] = {}
-    types = sorted({item.content["bias_type"] for item in items})
-    for name in (*TASKS, *types, *(f"{task}/{kind}" for task in TASKS for kind in types)):
-        found[name] = []
-    for row, item in enumerate(items):
-        task, kind = item.content["task"], item.content["bias_type"]
-        for name in (task, kind, f"{task}/{kind}"):
-            found[name].append(row)
+    pairs = [(item.content["task"], item.content["bias_type"]) for item in items]
+    kinds = sorted({kind for _, kind in pairs})
+    names = [*TASKS, *kinds, *(f"{task}/{kind}" for task in TASKS for kind in kinds)]
+    found = {
+        name: [row for row, (task, kind) in enumerate(pairs) if name in (task, kind, f"{task}/{kind}")]
+        for name in names
+    }
     return {name: rows for name, rows in found.items() if rows}
 
 
