@@ -35,9 +35,7 @@ cells some would fall below 94% by chance. A cell that does is simulated four ti
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 import math
 import sys
 import time
@@ -52,8 +50,9 @@ import coverage_more
 import coverage_scores
 import coverage_unknown
 import numpy as np
+import typer
 from coverage_designs import HIGHEST, LOWEST, Design, Record, of_figures, simulated, too_low
-from measure import ROOT, destinations
+from measure import ROOT, destination
 from numpy.typing import NDArray
 from scipy import special
 
@@ -62,6 +61,7 @@ from levelhead.metrics import Counts, estimate_all, measured
 from levelhead.metrics.between import differences
 from levelhead.metrics.contrasts import pair_indices
 from levelhead.metrics.paired import Paired
+from levelhead.storage import read_json, write_json
 
 FloatArray = NDArray[np.float64]
 Figures = list[tuple[float, float, float]]
@@ -404,36 +404,32 @@ def _said(record: Record) -> str:
     return " ".join([said, *(f"({word} {100 * record[key]:.1f})" for key, word in more.items() if record.get(key))])
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trials", type=int, default=1000, help="simulated audits in each cell (default 1000)")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--workers", type=int, default=1, help="processes; the result does not depend on them")
-    destinations(parser, json=ROOT / "results/coverage.json")
-    parser.add_argument("--only", choices=SERIES, help="simulate one series; the others stay in the file")
-    parser.add_argument("--cells", default="", help="only designs whose names hold this; with --only the others stay")
-    options = parser.parse_args()
-
+def main(
+    trials: int = 1000, seed: int = 0, workers: int = 1, only: str = "", cells: str = "", record: bool = False
+) -> None:
+    """Simulate all designs, or those of ``only`` one series whose names hold ``cells``; the others stay in the file."""
     start = time.perf_counter()
-    keys = [options.only] if options.only else list(SERIES)
-    jobs = [(key, place) for key in keys for place, design in enumerate(SERIES[key]()) if options.cells in design.name]
+    keys = [only] if only else list(SERIES)
+    jobs = [(key, place) for key in keys for place, design in enumerate(SERIES[key]()) if cells in design.name]
     found: dict[str, list[Record]] = {key: [] for key in keys}
     missed: list[str] = []
-    with ProcessPoolExecutor(options.workers) as pool:
-        simulate = partial(run, trials=options.trials, seed=options.seed)
-        for (key, _), (line, records, misses) in zip(jobs, pool.map(simulate, jobs), strict=True):
+    with ProcessPoolExecutor(workers) as pool:
+        for (key, _), (line, records, misses) in zip(
+            jobs, pool.map(partial(run, trials=trials, seed=seed), jobs), strict=True
+        ):
             print(line, flush=True)
             found[key] += records
             missed += misses
-    if options.only:
-        result = json.loads(options.json.read_text(encoding="utf-8")) if options.json.exists() else {}
-        now = {one["design"] for one in found[options.only]}
-        kept = [one for one in result.get(options.only, []) if options.cells and one["design"] not in now]
-        result |= {options.only: [*kept, *found[options.only]]}
+    file = destination(ROOT / "results/coverage.json", record)
+    if only:
+        result = read_json(file) if file.exists() else {}
+        now = {one["design"] for one in found[only]}
+        kept = [one for one in result.get(only, []) if cells and one["design"] not in now]
+        result |= {only: [*kept, *found[only]]}
     else:
         result = {
-            "command": f"python benchmarks/coverage.py --trials {options.trials}",
-            "trials": options.trials,
+            "command": f"python benchmarks/coverage.py --trials {trials}",
+            "trials": trials,
             "replicates": REPLICATES,
             "level": 0.95,
             "required": {"at_least": LOWEST, "at_most_beyond_three_standard_errors": HIGHEST},
@@ -441,11 +437,10 @@ def main() -> int:
             "seconds": round(time.perf_counter() - start),
             **found,
         }
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    print(*(f"missed: {line}" for line in missed), sep="\n")
-    return 1 if missed else 0
+    write_json(file, result)
+    if missed:
+        sys.exit("\n".join(f"missed: {line}" for line in missed))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    typer.run(main)

@@ -8,14 +8,14 @@ least half of its runs have an interval.
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+import typer
 from numpy.typing import NDArray
 
 from levelhead.lm.bbq.score import ambiguous_bias, disambiguated_bias
@@ -72,29 +72,25 @@ def figures(rng: np.random.Generator, cell: tuple[int, int, float, float]) -> It
     yield "BOLD gap", largest_gap(values, groups, np.repeat(np.arange(3 * templates), items), most=1.0), 0.0
 
 
-def main() -> None:
+def main(json: Annotated[Path, typer.Option()], runs: int = 1000) -> None:
     """Run all cells, and write the lowest coverage of each figure over them."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=1000)
-    parser.add_argument("--json", type=Path, required=True)
-    arguments = parser.parse_args()
     held: dict[str, dict[str, float]] = {}
     for number, cell in enumerate(CELLS):
         rng, counts = np.random.default_rng(number), dict[str, list[int]]()
-        for _ in range(arguments.runs):
+        for _ in range(runs):
             for name, figure, truth in figures(rng, cell):
                 count = counts.setdefault(name, [0, 0])
                 if not math.isnan(figure.low):
                     count[0] += figure.low <= truth <= figure.high
                     count[1] += 1
         for name, (inside, bounded) in counts.items():
-            if 2 * bounded >= arguments.runs:
+            if 2 * bounded >= runs:
                 held.setdefault(name, {})["templates {}, items {}, share {}, alike {}".format(*cell)] = inside / bounded
     lowest = {name: {"cells": len(some), "lowest": min(some.values()), "mean": float(np.mean(list(some.values()))),
                      "where": min(some, key=some.__getitem__)} for name, some in held.items()}  # fmt: skip
-    write_json(arguments.json, {"runs": arguments.runs, "cells": len(CELLS), "coverage": lowest})
-    print(json.dumps(lowest, indent=1))
+    write_json(json, {"runs": runs, "cells": len(CELLS), "coverage": lowest})
+    print(lowest)
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -1,6 +1,7 @@
 """Reading and counting: pictures after the first epoch, an audit of ten million rows, intervals, imports.
 
     python benchmarks/data.py
+    python benchmarks/data.py --audit scores    # only the audits whose names hold a word; other rows stay as they are
 
 Everything is drawn: no outside data. Times are processor time of one thread, taken in turns within one run; ratios are
 those of neighbours, shown as median with its 95% interval. Audits and imports run in processes of their own, so that
@@ -9,7 +10,6 @@ each finds nothing loaded. Files lie in the page cache when they are read, as in
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import os
@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import torch
+import typer
 from PIL import Image
 
 import levelhead as lh
@@ -39,26 +40,18 @@ import pyarrow.parquet, sys
 began = time.process_time()
 table = pyarrow.parquet.read_table(sys.argv[1], columns=sys.argv[2].split(), use_threads=False)
 """
-# What is audited: the columns that are read for it, the code, and the targets of time beside reading and of memory.
-AUDITS = {
-    "audit": (
-        "label prediction group",
-        'audit_table(sys.argv[1], label="label", prediction="prediction", groups=["group"])',
-        0.5,
-    ),
-    "audit with scores": (
-        "label score group",
-        'audit_table(sys.argv[1], label="label", groups=["group"], score="score", threshold=0.5)',
-        1.0,
-    ),
+# What is audited: the columns that are read for it, their roles, and the target of time beside reading.
+AUDITS: dict[str, tuple[str, dict[str, object], float]] = {
+    "audit": ("label prediction group", {"prediction": "prediction", "groups": ["group"]}, 0.5),
+    "audit with scores": ("label score group", {"groups": ["group"], "score": "score", "threshold": 0.5}, 1.0),
     "audit with a few groups and a proxy": (
         "label prediction known score",
-        'audit_table(sys.argv[1], label="label", prediction="prediction", labelled_group="known", proxy=["score"])',
+        {"prediction": "prediction", "labelled_group": "known", "proxy": ["score"]},
         0.5,
     ),
     "audit with three proxies": (
         "label prediction proxy_1 proxy_2 proxy_3",
-        'audit_table(sys.argv[1], label="label", prediction="prediction", proxy=["proxy_1", "proxy_2", "proxy_3"])',
+        {"prediction": "prediction", "proxy": ["proxy_1", "proxy_2", "proxy_3"]},
         0.5,
     ),
 }
@@ -66,6 +59,7 @@ AUDIT = """
 import sys
 from levelhead import audit_table
 began = time.process_time()
+audit_table(sys.argv[1], label="label", **json.loads(sys.argv[2]))
 """
 IMPORTS = {
     "levelhead": "import levelhead",
@@ -111,13 +105,13 @@ def audits(folder: Path, rows: int, repeats: int, word: str = "") -> list[dict[s
     file = folder / "predictions.parquet"
     write_rows(file, rows)
     measured = []
-    for name, (columns, code, target) in AUDITS.items():
+    for name, (columns, roles, target) in AUDITS.items():
         if word not in name:
             continue
         ratios, peaks = [], []
         child(READ, str(file), columns)
         for _ in range(repeats):
-            reading, auditing = child(READ, str(file), columns), child(f"{AUDIT}{code}", str(file))
+            reading, auditing = child(READ, str(file), columns), child(AUDIT, str(file), json.dumps(roles))
             ratios.append(auditing["seconds"] / reading["seconds"])
             peaks.append(auditing["megabytes"] / 500)
         words = name.replace("audit", f"audit of {rows / 1e6:g} million rows", 1)
@@ -138,7 +132,7 @@ def draw_pictures(count: int) -> list[bytes]:
     return encoded
 
 
-def pictures(folder: Path, count: int, repeats: int) -> list[dict[str, object]]:
+def decoding(folder: Path, count: int, repeats: int) -> list[dict[str, object]]:
     """Read shuffled batches from the cache against decoding them with Pillow."""
     os.environ[VARIABLE] = str(folder / "cache")
     encoded = draw_pictures(count)
@@ -197,30 +191,20 @@ def imports(repeats: int) -> list[dict[str, object]]:
     ]
 
 
-def main() -> None:
-    """Measure, print, and keep the rows."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=15)
-    parser.add_argument("--rows", type=int, default=ROWS, help="of the audited file")
-    parser.add_argument("--pictures", type=int, default=PICTURES)
-    measure.destinations(parser, json=measure.LATEST)
-    parser.add_argument(
-        "--only-audits", action="store_true", help="nothing but the audits of files; other rows stay as they are"
-    )
-    parser.add_argument("--audit", default="", help="of these only the ones whose names hold this, such as 'scores'")
-    arguments = parser.parse_args()
+def main(
+    repeats: int = 15, rows: int = ROWS, pictures: int = PICTURES, audit: str | None = None, record: bool = False
+) -> None:
+    """Measure, print, and keep the rows; ``audit``: only the audits of files whose names hold this word."""
     measure.with_environment()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        rows = audits(folder, arguments.rows, arguments.repeats, arguments.audit)
-        if not arguments.only_audits:
-            rows += intervals(arguments.repeats)
-            rows += pictures(folder, arguments.pictures, arguments.repeats)
-            rows += imports(arguments.repeats)
-    measure.merge(arguments.json, rows)
-    measure.show(rows, "Reading, auditing, intervals, imports")
+        found = audits(folder, rows, repeats, audit or "")
+        if audit is None:
+            found += [*intervals(repeats), *decoding(folder, pictures, repeats), *imports(repeats)]
+    measure.merge(measure.destination(measure.LATEST, record), found)
+    measure.show(found, "Reading, auditing, intervals, imports")
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

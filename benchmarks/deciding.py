@@ -16,13 +16,13 @@ noise 70% is its person's, the same for all methods and seeds in part (35%) and 
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
 from typing import Any
 
 import numpy as np
-from measure import ROOT, destinations
+import typer
+from measure import ROOT, destination
 from rich.progress import track
 from scipy import special
 from seeds import GAP, METRICS, MOVES, ROWS, SHARED, SMALLER_GAP, FloatArray, predict, true_figures
@@ -125,25 +125,14 @@ def failures(records: list[dict[str, Any]]) -> list[str]:
     return said
 
 
-def main() -> None:
+def main(trials: int = 1000, replicates: int = 200, record: bool = False) -> None:
     """Simulate, write down, and fail where a promise is broken."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trials", type=int, default=1000)
-    parser.add_argument("--replicates", type=int, default=200)
-    destinations(parser, json=ROOT / "results/deciding.json")
-    arguments = parser.parse_args()
-    records = []
-    size = (arguments.trials, arguments.replicates)
-    for seeds, rows, move in (
-        (5, "alike", "none"),
-        (5, "unlike", "small"),
-        (5, "alike", "large"),
-        (3, "alike", "small"),
-    ):
-        records += equal(seeds, rows, move, *size, seed=2 * len(records) + 2)
+    records: list[dict[str, Any]] = []
+    for cell in ((5, "alike", "none"), (5, "unlike", "small"), (5, "alike", "large"), (3, "alike", "small")):
+        records += equal(*cell, trials, replicates, seed=2 * len(records) + 2)
     for place, move in enumerate(("none", "small", "large")):
-        records += people(5, move, *size, seed=16 + 2 * place)
-    write_json(arguments.json, {"replicates": arguments.replicates, "cells": records})
+        records += people(5, move, trials, replicates, seed=16 + 2 * place)
+    write_json(destination(ROOT / "results/deciding.json", record), {"replicates": replicates, "cells": records})
     console = Terminal()
     for one in records:
         console.print({key: round(x, 4) if isinstance(x, float) else x for key, x in one.items()})
@@ -152,4 +141,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

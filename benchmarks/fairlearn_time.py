@@ -15,7 +15,6 @@ Times are processor time of one thread; ratios are those of neighbours, with the
 
 from __future__ import annotations
 
-import argparse
 import functools
 import tempfile
 from pathlib import Path
@@ -26,6 +25,7 @@ import measure
 import numpy as np
 import pandas as pd
 import torch
+import typer
 from sklearn.metrics import roc_auc_score
 
 import levelhead as lh
@@ -129,37 +129,35 @@ def from_parquet(rows: int, compared: int, repeats: int) -> list[dict[str, objec
     ]
 
 
-def main() -> None:
-    """Compare, measure, print, and keep the rows."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=100_000)
-    parser.add_argument("--bootstrap-rows", type=int, default=10_000, help="where fairlearn draws replicates")
-    parser.add_argument("--replicates", type=int, default=20, help="of fairlearn; levelhead draws 1,000")
-    parser.add_argument("--parquet-rows", type=int, default=1_000_000, help="which an audit reads")
-    parser.add_argument("--compared-rows", type=int, default=100_000, help="of the file that both read")
-    parser.add_argument("--repeats", type=int, default=7)
-    measure.destinations(parser, json=measure.LATEST)
-    arguments = parser.parse_args()
+def main(
+    rows: int = 100_000, bootstrap_rows: int = 10_000, replicates: int = 20, parquet_rows: int = 1_000_000,
+    compared_rows: int = 100_000, repeats: int = 7, record: bool = False,
+) -> None:  # fmt: skip
+    """Compare, measure, print, and keep the rows.
+
+    fairlearn draws ``replicates`` of ``bootstrap_rows``, where levelhead draws 1,000. An audit reads a file of
+    ``parquet_rows``, and both read one of ``compared_rows``.
+    """
     measure.with_environment()
     torch.set_num_threads(1)
     measured = []
-    for size, replicates in ((arguments.rows, 0), (arguments.bootstrap_rows, arguments.replicates)):
+    for size, drawn in ((rows, 0), (bootstrap_rows, replicates)):
         data = draw(size)
         ours, others = of_levelhead(*data), of_fairlearn(*data, 0)
         for name, value in others.items():
             np.testing.assert_allclose(ours[name], value, rtol=0, atol=1e-12, err_msg=name)
         calls = {
-            "fairlearn": functools.partial(of_fairlearn, *data, replicates),
+            "fairlearn": functools.partial(of_fairlearn, *data, drawn),
             "levelhead": functools.partial(of_levelhead, *data),
         }
-        times = measure.interleaved(calls, arguments.repeats, CPU, lambda _: None)
-        drawn = f"with {replicates:,} replicates" if replicates else "without intervals"
-        name = f"fairlearn {drawn} / levelhead audit with 1,000 replicates, {size:,} rows, {GROUPS} groups"
+        times = measure.interleaved(calls, repeats, CPU, lambda _: None)
+        how = f"with {drawn:,} replicates" if drawn else "without intervals"
+        name = f"fairlearn {how} / levelhead audit with 1,000 replicates, {size:,} rows, {GROUPS} groups"
         measured.append(measure.row(name, measure.paired(times, "fairlearn", "levelhead"), None, "higher", device=CPU))
-    measured += from_parquet(arguments.parquet_rows, arguments.compared_rows, arguments.repeats)
-    measure.merge(arguments.json, measured)
+    measured += from_parquet(parquet_rows, compared_rows, repeats)
+    measure.merge(measure.destination(measure.LATEST, record), measured)
     measure.show(measured, f"The same figures by fairlearn {fairlearn.__version__}")
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -1,7 +1,6 @@
 """The chain from attention to the gap for several methods, and how often the nulls and intervals of ``inspect`` hold.
 
     python benchmarks/inside.py chain results/inside_portraits.json "ERM=runs/erm-0,runs/erm-1" "DAM=runs/dam-0"
-    python benchmarks/inside.py draw docs/images/inside-chain.png results/inside_*.json
     python benchmarks/inside.py table results/inside_hatexplain.json    # one column a method; part of the docs
     python benchmarks/inside.py hold results/inside_hold.json --trials 600    # about two minutes on one core
 
@@ -12,13 +11,12 @@ group, 3 to 7% must have a p-value of at most 0.05; intervals of areas must hold
 
 from __future__ import annotations
 
-import argparse
-import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 from scipy import stats
 
 from levelhead.inspecting import probes
@@ -26,7 +24,9 @@ from levelhead.inspecting.inspect import inspect_runs
 from levelhead.inspecting.inspection import Inspection
 from levelhead.inspecting.maps import between_groups, gap_of_means, iou_with_masks, total_variation
 from levelhead.report.text import estimate_from_dict, interval, percent
-from levelhead.storage import write_json
+from levelhead.storage import read_json, write_json
+
+app = typer.Typer(help=__doc__)
 
 AREAS = {
     "scores": "attention logits",
@@ -38,11 +38,13 @@ AREAS = {
     "logits": "logits",
 }
 REMOVED = ("query", "selected", "other", "output")
-SHOWN = ("scores", "query", "key", "selected", "other", "context", "output", "logits")
 
 
-def chain(out: Path, named: list[str], data_root: Path | None, permutations: int, max_rows: int) -> None:
-    """Inspect the runs of each name, and write all figures."""
+@app.command()
+def chain(
+    out: Path, named: list[str], data_root: Path | None = None, permutations: int = 200, max_rows: int = 10**6
+) -> None:
+    """Inspect the runs of each name, at most ``max_rows`` rows of a run, and write all figures."""
     found: Inspection | None = None
     for one in named:
         name, _, folders = one.partition("=")
@@ -55,49 +57,9 @@ def chain(out: Path, named: list[str], data_root: Path | None, permutations: int
         print(name, inside.gap, flush=True)
 
 
-def draw(out: Path, files: list[Path]) -> None:
-    """Draw one panel a file: the area at each place, one line a method, and the methods' gaps in the legend."""
-    from matplotlib.figure import Figure
-
-    down = -(-len(files) // 2)
-    figure = Figure(figsize=(10.4, 4.4 * down), layout="constrained")
-    panels = figure.subplots(down, 2, squeeze=False).ravel()
-    for panel in panels[len(files) :]:
-        panel.axis("off")
-    for panel, file in zip(panels, files, strict=False):
-        record = json.loads(file.read_text())
-        models: dict[str, Any] = record["models"]
-        for at, (name, model) in enumerate(models.items()):
-            areas = [
-                model["places"][place]["linear_given"]["area"] if place in model["places"] else None for place in SHOWN
-            ]
-            places = np.arange(len(SHOWN)) + 0.1 * (at - (len(models) - 1) / 2)
-            values = np.array([np.nan if one is None else 100 * one["value"] for one in areas])
-            ends = [
-                [np.nan if one is None else 100 * abs(one[end] - one["value"]) for one in areas]
-                for end in ("low", "high")
-            ]
-            gap = model["gap"]
-            label = f"{name}: gap {100 * gap['value']:.0f} [{100 * gap['low']:.0f}, {100 * gap['high']:.0f}]"
-            shade = str(0.7 * at / max(1, len(models) - 1))
-            look: dict[str, Any] = {"marker": "osD^vPX"[at % 7], "markersize": 4, "linewidth": 0.8, "elinewidth": 0.8}
-            panel.errorbar(places, values, yerr=ends, color=shade, label=label, **look)
-        panel.axhline(50, color="black", linestyle=":", linewidth=0.8)
-        titles = [
-            models[next(iter(models))]["places"].get(place, {"title": AREAS.get(place, place)})["title"]
-            for place in SHOWN
-        ]
-        panel.set_xticks(range(len(SHOWN)), titles, rotation=50, ha="right", fontsize=7)
-        panel.set_ylabel("area under ROC of a linear probe, given the label, %", fontsize=8)
-        panel.set_title(f"{file.stem.removeprefix('inside_')}, groups by {record['attribute']}", fontsize=9)
-        panel.legend(fontsize=6.5, frameon=False, loc="lower left")
-        panel.set_ylim(14, 102)  # the legend stands below 50, where no area is
-    figure.savefig(out, dpi=130)
-
-
 def table(file: Path, methods: list[str]) -> list[str]:
     """Return the chain as Markdown, one column a method (all of the file if none is named)."""
-    models: dict[str, Any] = json.loads(file.read_text())["models"]
+    models: dict[str, Any] = read_json(file)["models"]
     names = methods or list(models)
     lines = ["| | " + " | ".join(names) + " |", "|---|" + "--:|" * len(names)]
 
@@ -120,6 +82,12 @@ def table(file: Path, methods: list[str]) -> list[str]:
     return lines
 
 
+@app.command("table")
+def show(file: Path, methods: Annotated[list[str] | None, typer.Argument()] = None) -> None:
+    """Print the chain as Markdown."""
+    print("\n".join(table(file, methods or [])))
+
+
 def _cell(record: dict[str, Any] | None, signed: bool) -> str:
     if record is None or record["value"] is None:
         return "–"
@@ -127,7 +95,8 @@ def _cell(record: dict[str, Any] | None, signed: bool) -> str:
     return f"{percent(figure, signed=signed)} {interval(100 * figure.low, 100 * figure.high)}".strip()
 
 
-def hold(out: Path, trials: int) -> None:
+@app.command()
+def hold(out: Path, trials: int = 600) -> None:
     """Simulate nulls and intervals, and write the shares."""
     rng, cells = np.random.default_rng(0), {}
     for hidden in (False, True):
@@ -180,20 +149,4 @@ def _truth(vectors: Any, member: Any, gap: float, seed: int) -> float:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=["chain", "draw", "hold", "table"])
-    parser.add_argument("out", type=Path)
-    parser.add_argument("named", nargs="*")
-    parser.add_argument("--data-root", type=Path)
-    parser.add_argument("--permutations", type=int, default=200)
-    parser.add_argument("--max-rows", type=int, default=10**6, help="of a run, drawn at random")
-    parser.add_argument("--trials", type=int, default=600)
-    given = parser.parse_args()
-    if given.what == "chain":
-        chain(given.out, given.named, given.data_root, given.permutations, given.max_rows)
-    elif given.what == "draw":
-        draw(given.out, [Path(one) for one in given.named])
-    elif given.what == "table":
-        print("\n".join(table(given.out, given.named)))
-    else:
-        hold(given.out, given.trials)
+    app()

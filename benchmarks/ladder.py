@@ -25,18 +25,18 @@ allows. Intervals are of people (rows of one person are drawn together) for the 
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import torch
+import typer
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from scipy import linalg, stats
@@ -67,6 +67,8 @@ from levelhead.metrics.ranking import area_under_roc
 from levelhead.runs.refit import Refitting
 from levelhead.storage import read_json, write_atomically, write_json
 
+app = typer.Typer(help=__doc__)
+JsonFile = Annotated[Path, typer.Option()]
 CHOSEN = 12
 LEAST = 100
 OWN = ("Attractive", "Blond_Hair")
@@ -745,31 +747,24 @@ def draw_both(faces: dict[str, Any], shortcut: dict[str, Any], path: Path) -> No
     write_atomically(path, lambda temporary: figure.savefig(temporary, format="png", dpi=150))
 
 
-def main() -> None:
-    """Measure, or draw what was measured."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("measure", "table", "both"))
-    parser.add_argument("--network", action="append", default=[], metavar="NAME=RUN")
-    parser.add_argument(
-        "--others", action="append", default=[], metavar="NAME", help="networks whose features serve others"
-    )
-    parser.add_argument("--data-root", type=Path)
-    parser.add_argument("--json", type=Path, required=True, help="tasks that are in it already are kept")
-    parser.add_argument("--picture", type=Path)
-    parser.add_argument("--shortcut", type=Path, help="the table of a comparison where there is a shortcut, for both")
-    given = parser.parse_args()
-    if given.what == "both":
-        (shortcut,) = read_json(given.shortcut)["comparisons"]
-        draw_both(read_json(given.json), shortcut, given.picture)
-        return
-    if given.what == "table":
-        print(gains(read_json(given.json)), composition(read_json(given.json)), sep="\n\n")
-        return
-    record: dict[str, Any] = read_json(given.json) if given.json.exists() else {"explained": {}, "tasks": {}}
+Networks = Annotated[list[str], typer.Option(metavar="NAME=RUN")]
+
+
+@app.command("measure")
+def write_measured(
+    network: Networks,
+    json: JsonFile,
+    others: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="networks whose features serve others")
+    ] = None,
+    data_root: Path | None = None,
+) -> None:
+    """Measure the tasks of these networks; those that are in the file already are kept."""
+    record: dict[str, Any] = read_json(json) if json.exists() else {"explained": {}, "tasks": {}}
     by_task: dict[str, list[Task]] = {}
-    for text in given.network:
+    for text in network:
         name, _, run = text.partition("=")
-        for task, refitted in tasks_of(name, Path(run), given.data_root, name in given.others):
+        for task, refitted in tasks_of(name, Path(run), data_root, name in (others or ())):
             key = f"{task.name} on {task.network}"
             record["explained"].setdefault(key, {})[str(task.seed)] = explain(task)
             if refitted:
@@ -777,9 +772,22 @@ def main() -> None:
     for key, tasks in by_task.items():
         record["tasks"][key] = measure(tasks)
         record["settings_tried"] = len({one["name"] for one in record["tasks"][key]["variants"]})
-        write_json(given.json, record)
+        write_json(json, record)
         print(key, flush=True)
 
 
+@app.command()
+def table(json: JsonFile) -> None:
+    """Print the tables of results/ladder_small.md."""
+    print(gains(read_json(json)), composition(read_json(json)), sep="\n\n")
+
+
+@app.command()
+def both(json: JsonFile, shortcut: JsonFile, picture: JsonFile) -> None:
+    """Draw the tasks beside those of a comparison where there is a shortcut."""
+    (compared,) = read_json(shortcut)["comparisons"]
+    draw_both(read_json(json), compared, picture)
+
+
 if __name__ == "__main__":
-    main()
+    app()

@@ -11,17 +11,16 @@ processor time of one thread, so that other work on the machine counts less.
 
 from __future__ import annotations
 
-import argparse
+import functools
 import statistics
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import measure
 import torch
+import typer
 from rich.console import Console
-from rich.progress import track
-from rich.table import Table
 
 from levelhead.lm.bbq import BBQ
 from levelhead.lm.model import LanguageModel
@@ -84,54 +83,39 @@ def largest_difference(first: Scores, second: Scores) -> float:
     return apart
 
 
-def main() -> None:
-    """Measure, print, and write JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--data-root", type=Path)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--items", type=int, default=200, help="of each category: more of them share a length")
-    parser.add_argument("--repeats", type=int, default=2, help="pairs of passes over all steps")
-    parser.add_argument("--json", type=Path)
-    arguments = parser.parse_args()
+def main(
+    model: Annotated[str, typer.Option()],
+    data_root: Path | None = None,
+    device: str = "cpu",
+    items: int = 200,
+    repeats: int = 4,
+    json: Path | None = None,
+) -> None:
+    """Measure, print, and write JSON: of ``items`` of each category, since more of them share a length."""
     torch.set_num_threads(1)
     benchmark = BBQ()
-    items = take(benchmark, benchmark.read(arguments.data_root), arguments.items)
-    contexts = [benchmark.prompt(item) for item in items]
-    options = [[f" {text}" for text in item.content["options"]] for item in items]
-    model = LanguageModel.load(arguments.model, arguments.device, long_texts="cut")
-    scores = {name: step(model, contexts, options) for name, step in STEPS.items()}  # warms up, too
+    chosen = take(benchmark, benchmark.read(data_root), items)
+    network = LanguageModel.load(model, device)
+    contexts, options = benchmark.contexts(network, chosen), [benchmark.options(item) for item in chosen]
+    scores = {name: step(network, contexts, options) for name, step in STEPS.items()}
     apart = {name: largest_difference(scores["loop"], found) for name, found in scores.items()}
     if max(apart.values()) > 1e-3:
         raise SystemExit(f"The steps do not compute the same: {apart}")
-    console = Console()
-    clock = time.process_time if model.device.type == "cpu" else time.perf_counter
-    seconds: dict[str, list[float]] = {name: [] for name in STEPS}
-    order = [list(STEPS), list(reversed(STEPS))] * arguments.repeats
-    for passage in track(order, description="Passes", console=Console(stderr=True)):
-        for name in passage:
-            began = clock()
-            STEPS[name](model, contexts, options)
-            seconds[name].append(clock() - began)
-    table = Table(title=f"{len(items)} items of BBQ with {sum(map(len, options))} options")
-    for column in ("step", "seconds", "items a second", "largest difference", "loop / step", "least", "most"):
-        table.add_column(column, justify="left" if column == "step" else "right")
+    calls = {name: functools.partial(step, network, contexts, options) for name, step in STEPS.items()}
+    seconds = measure.interleaved(calls, repeats, network.device, Console(stderr=True).print)
     rows: dict[str, Any] = {}
     for name, spent in seconds.items():
-        ratios = [a / b for a, b in zip(seconds["loop"], spent, strict=True)]
-        middle, ratio = statistics.median(spent), statistics.median(ratios)
-        rows[name] = {"seconds": middle, "difference": apart[name], "ratio": ratio}
-        rows[name] |= {"low": min(ratios), "high": max(ratios)}
-        numbers = (f"{middle:.3f}", f"{len(items) / middle:.1f}", f"{apart[name]:.1e}", f"{ratio:.2f}")
-        table.add_row(name, *numbers, f"{min(ratios):.2f}", f"{max(ratios):.2f}")
-    console.print(table)
+        ratios = measure.paired(seconds, "loop", name)
+        rows[name] = {"seconds": statistics.median(spent), "difference": apart[name]}
+        rows[name] |= {"ratio": statistics.median(ratios), "low": min(ratios), "high": max(ratios)}
+        print(name, rows[name])
     fast = rows["batched, context once"]
     held = "yes" if fast["low"] >= TARGET else "no" if fast["high"] < TARGET else "unresolved"
-    console.print(f"At least {TARGET:g} times as fast as the loop: {held}")
-    if arguments.json:
-        about = {"items": len(items), "repeats": len(order), "target": TARGET, "held": held}
-        write_json(arguments.json, {"steps": rows, **about, "environment": environment(model.device)})
+    print(f"At least {TARGET:g} times as fast as the loop: {held}")
+    if json is not None:
+        about = {"items": len(chosen), "repeats": repeats, "target": TARGET, "held": held}
+        write_json(json, {"steps": rows, **about, "environment": environment(network.device)})
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

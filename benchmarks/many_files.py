@@ -4,24 +4,25 @@
 
 Draws 40 parquet files of 2.5 million rows each (label, prediction, sex, race, and a score), audits the first 4, 10, 20
 and all of them by a process of its own each time, and asserts that its figures are equal to the bit each time. With
-``--scale`` rows are kept: the first 4 and 10 files are audited with their scores as well.
+``--scores`` the first 4 and 10 files are audited with their scores as well.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from json import dumps
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import typer
 
 from levelhead.storage import write_json
 
@@ -64,7 +65,7 @@ def audited(script: Path, files: list[Path], score: bool) -> tuple[dict[str, flo
     """Audit files in a process of its own; return wall and processor seconds, its MiB, and JSON."""
     out = script.with_suffix(".json")
     began = time.perf_counter()
-    order = json.dumps([[str(one) for one in files], str(out), score])
+    order = dumps([[str(one) for one in files], str(out), score])
     process = subprocess.Popen([sys.executable, str(script), order])
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = status
@@ -74,7 +75,7 @@ def audited(script: Path, files: list[Path], score: bool) -> tuple[dict[str, flo
     return measured | {"MiB": used.ru_maxrss / 1024}, out.read_text(encoding="utf-8")
 
 
-def measure(script: Path, paths: list[Path], steps: list[int], score: bool, repeats: int) -> list[dict[str, Any]]:
+def measure(script: Path, paths: list[Path], steps: Sequence[int], score: bool, repeats: int) -> list[dict[str, Any]]:
     """Return the medians of every step."""
     measured = []
     for count in steps:
@@ -88,25 +89,24 @@ def measure(script: Path, paths: list[Path], steps: list[int], score: bool, repe
     return measured
 
 
-def main() -> None:
-    """Draw, measure and write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, required=True)
-    parser.add_argument("--json", type=Path, required=True)
-    parser.add_argument("--repeats", type=int, default=1)
-    parser.add_argument("--rows", type=int, default=ROWS, help="of each file")
-    parser.add_argument("--scale", action="store_true")
-    arguments = parser.parse_args()
-    paths = draw(arguments.folder, FILES, arguments.rows)
-    script = arguments.folder / "audit_these.py"
+def main(
+    folder: Annotated[Path, typer.Option()],
+    json: Annotated[Path, typer.Option()],
+    repeats: int = 1,
+    rows: int = ROWS,
+    scores: bool = False,
+) -> None:
+    """Draw ``rows`` of each file into the folder, measure and write."""
+    paths = draw(folder, FILES, rows)
+    script = folder / "audit_these.py"
     script.write_text(AUDIT, encoding="utf-8")
     size = sum(path.stat().st_size for path in paths)
-    measured = measure(script, paths, list(STEPS), False, arguments.repeats)
-    if arguments.scores:
-        measured += measure(script, paths, list(STEPS[:2]), True, arguments.repeats)
+    measured = measure(script, paths, STEPS, False, repeats)
+    if scores:
+        measured += measure(script, paths, STEPS[:2], True, repeats)
     load = os.getloadavg()[0]
-    write_json(arguments.json, {"bytes": size, "processors": os.cpu_count(), "load": load, "measured": measured})
+    write_json(json, {"bytes": size, "processors": os.cpu_count(), "load": load, "measured": measured})
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -9,7 +9,6 @@ the target, and is null without a target (a noise floor, or a figure to know).
 
 from __future__ import annotations
 
-import argparse
 import functools
 import gc
 import os
@@ -31,8 +30,9 @@ from levelhead.storage import read_json, write_json
 
 ROOT = Path(__file__).parents[1]
 LATEST = ROOT / "benchmarks" / "latest.json"
-MEASURED = ROOT / "build" / "measured"
-"""Where figures go that nobody records: git ignores it."""
+DATA = Path(os.environ.get("LEVELHEAD_DATA") or "data")
+MEASURED = Path("build/measured")
+"""Where figures go that nobody records: git ignores it in the repository."""
 # Without the last two, the C library gives memory back and asks for it again: page faults swing ratios by half.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "100000000000"}
 
@@ -43,14 +43,10 @@ def with_environment() -> None:
         os.execve(sys.executable, sys.orig_argv, {**os.environ, **ENVIRONMENT})
 
 
-def destinations(parser: argparse.ArgumentParser, **tracked: Path) -> None:
-    """Add an option for each file of figures, in :data:`MEASURED`; ``--record`` takes the tracked ones."""
-    parser.add_argument("--record", action="store_true", help="write the tracked files, whose figures the docs give")
-    recorded = "--record" in sys.argv
-    for name, file in tracked.items():
-        default = file if recorded else MEASURED / file.name
-        parser.add_argument(f"--{name}", type=Path, default=default, help=f"file, by default {default}")
+def destination(tracked: Path, record: bool) -> Path:
+    """Return the file of figures: the tracked one with ``record``, else one of its name in :data:`MEASURED`."""
     MEASURED.mkdir(parents=True, exist_ok=True)
+    return tracked if record else MEASURED / tracked.name
 
 
 def interleaved(
@@ -187,33 +183,6 @@ def merge(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     known = read_json(path)["rows"] if path.exists() else []
     together = {one["name"]: one for one in [*known, *rows]}
     write_json(path, {"rows": list(together.values())})
-
-
-def draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Draw ratios as points with their intervals, and targets as ticks, on an axis where half and double are as far."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    rows = [one for one in rows if 0.25 < one["ratio"] < 4]  # the others would leave no room for these
-    figure, axes = plt.subplots(figsize=(10, 0.8 + 0.3 * len(rows)), layout="constrained")
-    for position, one in enumerate(rows):
-        axes.plot([one["low"], one["high"]], [position, position], color="0.5", linewidth=2)
-        axes.plot(one["ratio"], position, "o", color="black", markersize=4)
-        if one["target"] is not None:
-            axes.plot(
-                one["target"], position, "<" if one["better"] == "lower" else ">", color="black", fillstyle="none"
-            )
-    axes.axvline(1, color="0.7", linewidth=0.8)
-    axes.set_xscale("log", base=2)
-    axes.set_yticks(range(len(rows)), [one["name"] for one in rows], fontsize=8)
-    axes.invert_yaxis()
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.set_xlabel("ratio (open triangle: target)")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
 
 
 def cells(row: Mapping[str, Any]) -> list[str]:

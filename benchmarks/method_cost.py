@@ -8,42 +8,25 @@ repeats is shown with its 95% interval. ERM stands there twice: its ratio to its
 noise alone does. JTT's first training is as long as its second here, the most that it can cost. DSA changes the
 pictures once, however long the training is, so in these four epochs it is dearer beside ERM than in more.
 
-    python benchmarks/method_cost.py --only tadet dsa    # these and ERM; other rows stay as they are
+    python benchmarks/method_cost.py --only tadet --only dsa    # these and ERM; other rows stay as they are
 """
 
 from __future__ import annotations
 
-import argparse
 import functools
+from typing import Any
 
 import measure
 import torch
+import typer
 from rich.console import Console
 
 from levelhead.data.base import Examples
 from levelhead.data.images import ImageInputs
 from levelhead.data.views import View
+from levelhead.methods import METHODS as KNOWN
 from levelhead.methods import Method
-from levelhead.methods.afr import AFR
-from levelhead.methods.arl import ARL
-from levelhead.methods.bias_only import LearnedMixin, PoE, ViewReweight
-from levelhead.methods.cnc import CnC
-from levelhead.methods.dam import DAM
-from levelhead.methods.decorrelation import Decorrelation
-from levelhead.methods.dfr import DFR
-from levelhead.methods.dro import DRO
-from levelhead.methods.dsa import DSA
-from levelhead.methods.eiil import EIIL
-from levelhead.methods.erm import ERM
-from levelhead.methods.few_label import FewLabel
 from levelhead.methods.fit import fit
-from levelhead.methods.george import GEORGE
-from levelhead.methods.jtt import JTT
-from levelhead.methods.kd import KD
-from levelhead.methods.lff import LfF
-from levelhead.methods.spare import SPARE
-from levelhead.methods.tadet import TADeT
-from levelhead.methods.xrm import XRM
 from levelhead.models.networks import ScratchViT
 from levelhead.training.config import TrainConfig
 from levelhead.training.lab import Lab
@@ -51,30 +34,19 @@ from levelhead.training.lab import Lab
 CPU = torch.device("cpu")
 EPOCHS, BATCH, ROWS = 4, 64, 512
 VIEW = View("region", box=(0, 0, 0.5, 0.5))
-METHODS: dict[str, Method] = {
-    "erm": ERM(),
-    "erm again": ERM(),
-    "dam": DAM(),
-    "dro": DRO(eta=0.1),
-    "arl": ARL(),
-    "kd": KD(),
-    "jtt, weights": JTT(identification_epochs=EPOCHS, repeat="weights"),
-    "lff": LfF(),
-    "eiil": EIIL(),
-    "xrm": XRM(single_part="keep"),
-    "spare": SPARE(),
-    "cnc": CnC(),
-    "george": GEORGE(),
-    "afr": AFR(),
-    "poe": PoE(view=VIEW),
-    "learned-mixin": LearnedMixin(view=VIEW),
-    "view-reweight": ViewReweight(view=VIEW),
-    "few-label": FewLabel(),
-    "decorrelation": Decorrelation(),
-    "dfr": DFR(),
-    "tadet": TADeT(),
-    "dsa": DSA(),
+NAMES = (
+    "erm dam dro arl kd jtt lff eiil xrm spare cnc george afr poe learned-mixin view-reweight few-label decorrelation "
+    "dfr tadet dsa"
+)
+OPTIONS: dict[str, dict[str, Any]] = {
+    "dro": {"eta": 0.1},
+    "jtt": {"identification_epochs": EPOCHS, "repeat": "weights"},
+    "xrm": {"single_part": "keep"},
+    **dict.fromkeys(("poe", "learned-mixin", "view-reweight"), {"view": VIEW}),
 }
+METHODS: dict[str, Method] = {name: KNOWN[name](**OPTIONS.get(name, {})) for name in NAMES.split()}
+METHODS = {"erm": METHODS["erm"], "erm again": METHODS["erm"]} | METHODS
+METHODS["jtt, weights"] = METHODS.pop("jtt")
 TARGETS = {"dro": 1.02, "arl": 1.35, "lff": 2.1, "kd": 2.3, "jtt, weights": 2.05}
 
 
@@ -102,14 +74,10 @@ def trained(method: Method, train: Examples, validation: Examples) -> Lab:
     return lab
 
 
-def main() -> None:
-    """Measure, print, and keep the rows."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=12, help="passes over all methods")
-    parser.add_argument("--only", nargs="*", choices=METHODS, help="methods to measure beside ERM; all by default")
-    measure.destinations(parser, json=measure.LATEST)
-    arguments = parser.parse_args()
-    names = [name for name in METHODS if arguments.only is None or name == "erm" or name in arguments.only]
+def main(only: list[str] | None = None, repeats: int = 12, record: bool = False) -> None:
+    """Measure, print, and keep the rows, of ``only`` these methods beside ERM, in ``repeats`` passes over them."""
+    asked = only or list(METHODS)
+    names = [name for name in METHODS if name == "erm" or name in asked]
     measure.with_environment()
     torch.set_num_threads(1)
     train, validation = examples(ROWS), examples(256)
@@ -118,23 +86,19 @@ def main() -> None:
     def call(name: str) -> None:
         works[name] = trained(METHODS[name], train, validation)
 
-    console = Console(stderr=True)
-    times = measure.interleaved(
-        {name: functools.partial(call, name) for name in names}, arguments.repeats, CPU, console.print
-    )
+    calls = {name: functools.partial(call, name) for name in names}
+    times = measure.interleaved(calls, repeats, CPU, Console(stderr=True).print)
     plain = works["erm"].work
     rows = []
-    for name in names:
-        if arguments.only is not None and name not in arguments.only:
-            continue
-        target = TARGETS.get(name)
-        row = measure.row(f"training, {name} / erm", measure.paired(times, name, "erm"), target, device=CPU)
+    for name in asked:
+        ratios = measure.paired(times, name, "erm")
+        row = measure.row(f"training, {name} / erm", ratios, TARGETS.get(name), device=CPU)
         forward, backward = works[name].work.forward / plain.forward, works[name].work.backward / plain.backward
         rows.append(row | {"forward_passes": forward, "backward_passes": backward})
     passes = {"forward_passes": "forward", "backward_passes": "backward"}
     measure.show(rows, "Seconds and passes of training, as multiples of ERM's", **passes)
-    measure.merge(arguments.json, rows)
+    measure.merge(measure.destination(measure.LATEST, record), rows)
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -14,18 +14,16 @@ results/missing_attributes.json holds aggregates alone.
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from measure import ROOT, destinations
+import typer
+from measure import DATA, ROOT, destination
 from numpy.typing import NDArray
-from scipy import optimize, special
+from sklearn.linear_model import LogisticRegression
 
 import levelhead as lh
 from levelhead.auditing.unknown import privacy
@@ -34,27 +32,9 @@ from levelhead.auditing.unknown.privacy import Response
 from levelhead.metrics import estimate_to_dict
 from levelhead.metrics.proxies import by_proxies
 from levelhead.metrics.signed import GAPS, rate_gap, rows_of
+from levelhead.storage import write_json
 
 LABELLED = 400
-
-
-def fit_logistic(features: Any, labels: NDArray[Any], penalty: float = 1.0) -> NDArray[np.float64]:
-    """Fit a logistic regression with an L2 penalty; return weights, the last of them the intercept."""
-    sign = 2.0 * labels - 1
-
-    def loss(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        margin = sign * (features @ weights[:-1] + weights[-1])
-        slope = -sign * special.expit(-margin)
-        value = float(np.logaddexp(0, -margin).sum()) + penalty / 2 * float(weights[:-1] @ weights[:-1])
-        return value, np.append(features.T @ slope + penalty * weights[:-1], slope.sum())
-
-    start = np.zeros(features.shape[1] + 1)
-    return np.asarray(optimize.minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 300}).x)
-
-
-def predict(features: Any, weights: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return 1 where the score is above 0."""
-    return (features @ weights[:-1] + weights[-1] > 0).astype(np.int64)
 
 
 def adult(folder: Path) -> pd.DataFrame:
@@ -67,7 +47,7 @@ def adult(folder: Path) -> pd.DataFrame:
     train = np.random.default_rng(0).random(len(table)) < 0.5
     numbers = (numbers - numbers[train].mean(0)) / numbers[train].std(0)
     features = np.hstack([numbers, words])
-    guess = predict(features, fit_logistic(features[train], label[train]))
+    guess = LogisticRegression(tol=1e-8, max_iter=1000).fit(features[train], label[train]).predict(features)
     female = (table["sex"] == "Female").to_numpy()
     overall = female[train].mean()
     hours = pd.cut(table["hours-per-week"], [0, 20, 35, 39, 40, 50, 100]).astype(str)
@@ -94,23 +74,9 @@ def truth(table: pd.DataFrame, group: str, groups: tuple[str, str]) -> dict[str,
     return {gap: rate_gap(rows_of(counts, gap)) for gap in GAPS}
 
 
-def audit_unrecorded(y: Any, yhat: Any, **known: Any) -> IndirectAudit:
-    """Audit columns whose groups are not recorded: each stands under its option, or in a dict of several."""
-    columns, named = {"label": y, "prediction": yhat}, {}
-    for given, option in (
-        ("labelled", "labelled_group"),
-        ("proxies", "proxy"),
-        ("responses", "groups"),
-        ("proxy_probabilities",) * 2,
-    ):
-        if (values := known.pop(given, None)) is not None:
-            several = dict(values) if isinstance(values, dict | pd.DataFrame) else {option: values}
-            columns |= several
-            by_group = {group: group for group in several} if option == "proxy_probabilities" else option
-            named[option] = list(several) if option in ("proxy", "groups") else by_group
-    if "response" in known:
-        named["randomized_response"] = known.pop("response")
-    return lh.audit_table(pd.DataFrame(columns), label="label", prediction="prediction", **named, **known)
+def audit(table: pd.DataFrame, **known: Any) -> IndirectAudit:
+    """Audit rows whose groups are not recorded."""
+    return lh.audit_table(table, label="label", prediction="prediction", **known)
 
 
 def said(result: IndirectAudit) -> dict[str, Any]:
@@ -153,77 +119,69 @@ def repeat(once: Any, true: dict[str, float], repeats: int) -> dict[str, Any]:
 def audit_adult(folder: Path, repeats: int) -> dict[str, Any]:
     """Every method on adult; gaps are Male minus Female, the later name minus the earlier."""
     rows = adult(folder)
-    y, yhat = rows["label"].to_numpy(), rows["prediction"].to_numpy()
     true = truth(rows, "sex", ("Female", "Male"))
-    columns = {name: rows[name].to_numpy() for name in ("marital", "occupation", "hours")}
-    guesses = {name: rows[f"{name}_says"].to_numpy() for name in columns}
-    p = rows["p_female"].to_numpy()
+    proxies = ("marital", "occupation", "hours")
 
-    def labelled(seed: int, proxies: Any) -> IndirectAudit:
-        known_rows = sampled(rows, "sex", LABELLED, seed)
-        return audit_unrecorded(y, yhat, labelled=known_rows, proxies=proxies)
+    def labelled(seed: int, *proxy: str) -> IndirectAudit:
+        table = rows.assign(known=sampled(rows, "sex", LABELLED, seed))
+        return audit(table, labelled_group="known", **({"proxy": list(proxy)} if proxy else {}))
 
     def randomised(seed: int) -> IndirectAudit:
         reports = privacy.randomize(rows["sex"].to_numpy(), np.log(4), seed=seed)
-        return audit_unrecorded(y, yhat, responses=reports, response=Response(epsilon=float(np.log(4))))
+        response = Response(epsilon=float(np.log(4)))
+        return audit(rows.assign(reported=reports), groups=["reported"], randomized_response=response)
 
     answers = {
-        "labelled rows without a proxy": lambda seed: labelled(seed, None),
-        "labelled rows, p_female of other rows": lambda seed: labelled(seed, {"p_female": p}),
-        "labelled rows, three columns cross-fitted": lambda seed: labelled(seed, columns),
+        "labelled rows without a proxy": labelled,
+        "labelled rows, p_female of other rows": lambda seed: labelled(seed, "p_female"),
+        "labelled rows, three columns cross-fitted": lambda seed: labelled(seed, *proxies),
         "randomised responses, epsilon 1.39": randomised,
     }
     out: dict[str, Any] = {
         "rows": len(rows),
         "gap": "Male minus Female",
         "truth": true,
-        "accuracy": float((y == yhat).mean()),
+        "accuracy": float((rows["label"] == rows["prediction"]).mean()),
         "share_female": float((rows["sex"] == "Female").mean()),
-        "proxy_right": {name: float((rows["sex"].to_numpy() == one).mean()) for name, one in guesses.items()},
+        "proxy_right": {name: float((rows["sex"] == rows[f"{name}_says"]).mean()) for name in proxies},
         "answers": {name: said(once(0)) for name, once in answers.items()},
         "repeated": {
             name: repeat(lambda seed, once=once: once(seed).gaps, true, repeats) for name, once in answers.items()
         },
     }
-    out["answers"]["three proxies"] = said(audit_unrecorded(y, yhat, proxies=guesses))
+    out["answers"]["three proxies"] = said(audit(rows, proxy=[f"{name}_says" for name in proxies]))
     counts = np.zeros((2, 2, 2, 2, 2))
-    says = [(one == "Male").astype(int) for one in guesses.values()]
-    np.add.at(counts, (*says, y, yhat), 1)
+    says = [(rows[f"{name}_says"] == "Male").astype(int) for name in proxies]
+    np.add.at(counts, (*says, rows["label"], rows["prediction"]), 1)
     forced = by_proxies(counts, mode="global")
     out["three proxies, the stronger assumption forced"] = {
         "refused": forced.refused,
         "p_value": forced.p_value,
         **{gap: estimate_to_dict(by_pair[1, 0]) for gap, by_pair in forced.gaps.items()},
     }
-    out["answers"]["shares alone"] = said(audit_unrecorded(y, yhat, shares={"Female": 0.33, "Male": 0.67}))
-    for name, chance in (("shares by occupation", rows["share_of_occupation"].to_numpy()), ("p_female alone", p)):
-        out["answers"][name] = said(audit_unrecorded(y, yhat, proxy_probabilities={"Female": chance}))
-    out["answers"]["one guess alone"] = said(audit_unrecorded(y, yhat, proxies={"marital": guesses["marital"]}))
+    out["answers"]["shares alone"] = said(audit(rows, shares={"Female": 0.33, "Male": 0.67}))
+    for name, column in (("shares by occupation", "share_of_occupation"), ("p_female alone", "p_female")):
+        out["answers"][name] = said(audit(rows, proxy_probabilities={"Female": column}))
+    out["answers"]["one guess alone"] = said(audit(rows, proxy=["marital_says"]))
     return out
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data-root", type=Path, default=Path(os.environ.get("LEVELHEAD_DATA") or "data"))
-    parser.add_argument("--repeats", type=int, default=200)
-    destinations(parser, json=ROOT / "results/missing_attributes.json")
-    options = parser.parse_args()
+def main(data_root: Path = DATA, repeats: int = 200, record: bool = False) -> None:
+    """Audit, write the figures, and print the answers."""
     start = time.perf_counter()
     result = {
-        "command": f"python benchmarks/missing_attributes.py --repeats {options.repeats}",
+        "command": f"python benchmarks/missing_attributes.py --repeats {repeats}",
         "labelled_rows": LABELLED,
-        "adult": audit_adult(options.data_root, options.repeats),
+        "adult": (own := audit_adult(data_root, repeats)),
         "seconds": round(time.perf_counter() - start),
     }
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    own = result["adult"]
+    write_json(destination(ROOT / "results/missing_attributes.json", record), result)
     print(f"{own['rows']:,} rows, truth {own['truth']}")
     for method, answer in own["answers"].items():
         print(f"- {method}: {answer['headline']}")
     for method, figures in own["repeated"].items():
-        print(f"- {method}, {options.repeats} draws: {figures}")
+        print(f"- {method}, {repeats} draws: {figures}")
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -12,15 +12,15 @@ fairlearn, scikit-learn, SciPy and statsmodels stand in tests/metrics/test_other
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import typer
 
+app = typer.Typer(help=__doc__)
 TABLES, CLOSE = 100, 1e-9
 
 
@@ -35,6 +35,7 @@ def drawn(seed: int) -> pd.DataFrame:
     return frame.assign(score=np.where(wrong, 1 - frame.label_value, frame.label_value))
 
 
+@app.command()
 def write(folder: Path) -> None:
     """Write tables and what levelhead says of them."""
     import levelhead as lh
@@ -60,7 +61,8 @@ def write(folder: Path) -> None:
     print(f"Wrote {TABLES} tables and their figures to {folder}")
 
 
-def check(folder: Path) -> int:
+@app.command()
+def check(folder: Path) -> None:
     """Compare levelhead's figures with those of aequitas."""
     found: dict[str, list[float]] = {}
     for seed in range(TABLES):
@@ -69,7 +71,7 @@ def check(folder: Path) -> int:
             found.setdefault(name, []).append(max(abs(one - other) for one, other in pairs))
     for name, apart in found.items():
         print(f"{name}: {len(apart)} tables, largest difference {max(apart):.1e}")
-    return int(any(max(apart) > CLOSE for apart in found.values()))
+    raise typer.Exit(int(any(max(apart) > CLOSE for apart in found.values())))
 
 
 def _aequitas(frame: pd.DataFrame, ours: dict[str, Any]) -> dict[str, list[tuple[float, float]]]:
@@ -90,8 +92,4 @@ def _aequitas(frame: pd.DataFrame, ours: dict[str, Any]) -> dict[str, list[tuple
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("step", choices=["write", "check"])
-    parser.add_argument("folder", type=Path)
-    given = parser.parse_args()
-    sys.exit(write(given.folder) if given.step == "write" else check(given.folder))
+    app()

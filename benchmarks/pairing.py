@@ -10,11 +10,11 @@ variances says how many more test rows unpaired runs would need.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import typer
 from numpy.typing import NDArray
 
 from levelhead.bench.tables import RunSet, collect
@@ -48,22 +48,16 @@ def resample(runs: RunSet, answers: Answers) -> Paired:
     )
 
 
-def main() -> None:
-    """Measure, and print and write the result."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", type=Path, help="folder of a comparison with several seeds")
-    parser.add_argument("--method", default="DAM")
-    parser.add_argument("--baseline", default="ERM")
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    runs, answers = read(options.runs, (options.method, options.baseline))
-    seeds = len(answers[options.baseline])
+def main(runs: Path, method: str = "DAM", baseline: str = "ERM", json: Path | None = None) -> None:
+    """Measure, and print and write the result, of the folder of a comparison with several seeds."""
+    compared, answers = read(runs, (method, baseline))
+    seeds = len(answers[baseline])
     found: dict[str, list[tuple[float, float]]] = {"same seed": [], "different seeds": []}
     for shift in range(seeds):
-        predictions = {**answers, options.method: np.roll(answers[options.method], shift, axis=0)}
-        paired = resample(runs, predictions)
-        variance = np.var(paired.moves("equalized_odds", options.method, options.baseline), axis=1)
-        other = (predictions[options.method] != predictions[options.baseline]).mean(axis=1)
+        predictions = {**answers, method: np.roll(answers[method], shift, axis=0)}
+        paired = resample(compared, predictions)
+        variance = np.var(paired.moves("equalized_odds", method, baseline), axis=1)
+        other = (predictions[method] != predictions[baseline]).mean(axis=1)
         found["different seeds" if shift else "same seed"] += list(zip(variance.tolist(), other.tolist(), strict=True))
     summary = {
         name: {
@@ -81,10 +75,10 @@ def main() -> None:
             f"differently, difference of one pair known to {part['half_width_points']:.2f} points over rows"
         )
     print(f"Variance over rows of different seeds / same seed: {ratio:.2f}")
-    if options.json:
-        about = {"method": options.method, "baseline": options.baseline, "seeds": seeds, "rows": paired.counts.n}
-        write_json(options.json, {**about, **summary, "ratio_of_variances": ratio})
+    if json is not None:
+        about = {"method": method, "baseline": baseline, "seeds": seeds, "rows": paired.counts.n}
+        write_json(json, {**about, **summary, "ratio_of_variances": ratio})
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -10,10 +10,7 @@ splits that share rows (Nadeau and Bengio, Machine Learning 2003). Needs fairlea
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
-import os
 import time
 import warnings
 from pathlib import Path
@@ -21,8 +18,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import typer
 from fairlearn.postprocessing import ThresholdOptimizer
-from measure import ROOT, destinations
+from measure import DATA, ROOT, destination
 from numpy.typing import NDArray
 from scipy import stats
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -30,6 +28,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 
 import levelhead as lh
 from levelhead.auditing.bias_rule import measured_gap
+from levelhead.storage import write_json
 
 SPLITS = 5
 CONSTRAINTS = {
@@ -87,12 +86,9 @@ def interval(values: list[float]) -> dict[str, float]:
     return {"mean": float(own.mean()), "low": float(own.mean()) - reach, "high": float(own.mean()) + reach}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data-root", type=Path, default=Path(os.environ.get("LEVELHEAD_DATA") or "data"))
-    destinations(parser, json=ROOT / "results/postprocess.json")
-    options = parser.parse_args()
-    features, label, groups = adult(options.data_root)
+def main(data_root: Path = DATA, record: bool = False) -> None:
+    """Fit both rules on each split, and write what the rest of it measures."""
+    features, label, groups = adult(data_root)
     cells: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for split in range(SPLITS):
         place = np.random.default_rng(split).permutation(len(label)) / len(label)
@@ -130,9 +126,8 @@ def main() -> None:
         }
         for (name, metric), rows in cells.items()
     ]
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    write_json(destination(ROOT / "results/postprocess.json", record), result)
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -27,19 +27,19 @@ of absolute values cannot be below what noise alone makes, its interval is wider
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import sys
 import time
 from typing import Any
 
 import numpy as np
-from measure import ROOT, destinations
+import typer
+from measure import ROOT, destination
 from numpy.typing import NDArray
 from scipy import special
 
 from levelhead.metrics.paired import Paired
+from levelhead.storage import write_json
 
 FloatArray = NDArray[np.float64]
 
@@ -174,14 +174,8 @@ def describe(record: dict[str, Any]) -> str:
     )
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trials", type=int, default=1000, help="simulated comparisons in each cell (default 1000)")
-    parser.add_argument("--replicates", type=int, default=200, help="bootstrap replicates (default 200)")
-    parser.add_argument("--seed", type=int, default=0)
-    destinations(parser, json=ROOT / "results/seeds.json")
-    options = parser.parse_args()
-
+def main(trials: int = 1000, replicates: int = 200, seed: int = 0, record: bool = False) -> None:
+    """Simulate comparisons in each cell, write figures, and fail where they miss the requirement."""
     start = time.perf_counter()
     records: list[dict[str, Any]] = []
     cells = [
@@ -192,25 +186,20 @@ def main() -> int:
         for move in MOVES
         if not paired or (rows == "alike" and seeds in (2, 5) and move != "small")
     ]
-    for number, (seeds, rows, move, paired) in enumerate(cells):
-        found = simulate(
-            seeds, rows, move, paired, (GAP, SMALLER_GAP), options.trials, options.replicates, options.seed + number
-        )
+    for number, cell in enumerate(cells):
+        found = simulate(*cell, (GAP, SMALLER_GAP), trials, replicates, seed + number)
         records += found
-        shares = "  ".join(
-            f"{r['metric']}: rejected {100 * r['rejected']:.1f}, covered {100 * r['covered']:.1f}" for r in found
-        )
-        print(f"{describe(found[0]).partition(', ')[2]}:  {shares}", flush=True)
+        shares = (f"{r['metric']}: rejected {r['rejected']:.1%}, covered {r['covered']:.1%}" for r in found)
+        print(describe(found[0]).partition(", ")[2], *shares, sep="  ", flush=True)
     no_gap = []
-    for number, rows in enumerate(SHARED):
-        seed = options.seed + len(cells) + number
-        no_gap += simulate(5, rows, "none", False, (NO_GAP, NO_GAP), options.trials, options.replicates, seed)
-        print(f"no gap, rows {rows}: equalized odds rejected {100 * no_gap[-1]['rejected']:.1f}", flush=True)
-    missed = failures(records, options.trials)
+    for number, rows in enumerate(SHARED, len(cells)):
+        no_gap += simulate(5, rows, "none", False, (NO_GAP, NO_GAP), trials, replicates, seed + number)
+        print(f"no gap, rows {rows}: equalized odds rejected {no_gap[-1]['rejected']:.1%}", flush=True)
+    missed = failures(records, trials)
     result = {
-        "command": f"python benchmarks/seeds.py --trials {options.trials} --replicates {options.replicates}",
-        "trials": options.trials,
-        "replicates": options.replicates,
+        "command": f"python benchmarks/seeds.py --trials {trials} --replicates {replicates}",
+        "trials": trials,
+        "replicates": replicates,
         "test_rows": ROWS,
         "level": 0.95,
         "required": {"rejected": REJECTED, "covered": COVERED, "rejected_with_fewer_than_five": REJECTED_FEW},
@@ -219,12 +208,10 @@ def main() -> int:
         "cells": records,
         "no_gap": no_gap,
     }
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    for line in missed:
-        print(f"missed: {line}")
-    return 1 if missed else 0
+    write_json(destination(ROOT / "results/seeds.json", record), result)
+    if missed:
+        sys.exit("\n".join(missed))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    typer.run(main)

@@ -33,14 +33,14 @@ HateXplain. MultiNLI has opposite signs on two networks, so no rule of the data 
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
+import typer
 from torch import Tensor
 
 from levelhead.bench.grid import Grid, complete, make_cells
@@ -51,7 +51,9 @@ from levelhead.data.portraits import CLASS_NAMES, SIDE, Portraits
 from levelhead.metrics import estimate_to_dict
 from levelhead.metrics.between import holm
 from levelhead.runs.recipe import find_recipe, read_recipe
-from levelhead.storage import read_json, write_json
+from levelhead.storage import write_json
+
+app = typer.Typer(help=__doc__)
 
 VISIBLE = {"texture": 6, "position": 60, "colour": 48}
 COLUMNS = {"strong, 10%": (1, 0.1), "strong, 30%": (1, 0.3), "weak, 10%": (2, 0.1)}
@@ -135,6 +137,7 @@ def map_of() -> Grid:
     return Grid(base, rows, (0, 1, 2), {"model.patch_size": 16, "train.epochs": 10})
 
 
+@app.command()
 def run(out: Path) -> None:
     """Train and evaluate what is left, cell after cell; the pictures are drawn once."""
     grid = map_of()
@@ -189,21 +192,12 @@ def table(cells: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    """Run the map, or draw it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("run", "table"))
-    parser.add_argument("runs", type=Path)
-    parser.add_argument("--json", type=Path)
-    asked = parser.parse_args()
-    if asked.what == "run":
-        run(asked.runs)
-        return
-    if asked.json is None:
-        parser.error("table needs --json FILE")
-    write_json(asked.json, {"cells": summary(asked.runs)})
-    print(table(read_json(asked.json)["cells"]))
+@app.command("table")
+def show(runs: Path, json: Annotated[Path, typer.Option()]) -> None:
+    """Write the map's figures, and print it."""
+    write_json(json, {"cells": (cells := summary(runs))})
+    print(table(cells))
 
 
 if __name__ == "__main__":
-    main()
+    app()

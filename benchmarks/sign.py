@@ -41,7 +41,6 @@ neither is, and that is the finding.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import permutations
@@ -49,9 +48,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import typer
 from ladder import (
     BUDGET,
     Booleans,
+    JsonFile,
     Task,
     _columns,
     _interval,
@@ -75,6 +76,7 @@ from levelhead.metrics.between import holm
 from levelhead.runs.refit import Refitting
 from levelhead.storage import read_json, write_json
 
+app = typer.Typer(help=__doc__)
 FIRST = ("Attractive", "Blond_Hair", "Young")
 OTHERS = (
     "Smiling", "Eyeglasses", "Bangs", "Mouth_Slightly_Open", "High_Cheekbones", "Narrow_Eyes", "Blurry",
@@ -280,20 +282,20 @@ def table(record: dict[str, Any]) -> str:
     )
 
 
-def main() -> None:
-    """Measure, or draw the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("measure", "table"))
-    parser.add_argument("runs", nargs="*", type=Path, help="finished runs of ERM")
-    parser.add_argument("--data-root", type=Path)
-    parser.add_argument("--json", type=Path, required=True)
-    asked = parser.parse_args()
-    if asked.what == "measure":
-        tasks = summary(networks := [kept(run, asked.data_root) for run in asked.runs])
-        hardware = sorted({one["hardware"] for one in networks})
-        write_json(asked.json, {"tasks": tasks, "verdicts": verdicts(tasks), "hardware": hardware})
-    print(table(read_json(asked.json)))
+@app.command()
+def measure(runs: list[Path], json: JsonFile, data_root: Path | None = None) -> None:
+    """Measure finished runs of ERM, and print the table."""
+    tasks = summary(networks := [kept(run, data_root) for run in runs])
+    hardware = sorted({one["hardware"] for one in networks})
+    write_json(json, {"tasks": tasks, "verdicts": verdicts(tasks), "hardware": hardware})
+    show(json)
+
+
+@app.command("table")
+def show(json: JsonFile) -> None:
+    """Print the table."""
+    print(table(read_json(json)))
 
 
 if __name__ == "__main__":
-    main()
+    app()

@@ -10,14 +10,13 @@ repeat, and the median is shown with its 95% interval. One variant stands there 
 noise alone does. Memory is measured in a run of its own: weights, the optimiser's state, and all that the step holds.
 Pictures are noise; the arithmetic of a step does not depend on what it sees. Where there is a GPU, it is measured too.
 
-Rows and a picture go into build/measured. With --record, the rows replace those of the same name in
-benchmarks/latest.json, and the picture that of the docs.
+Rows go into build/measured. With --record, they replace those of the same name in benchmarks/latest.json.
 """
 
 from __future__ import annotations
 
-import argparse
 import copy
+import functools
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -26,8 +25,9 @@ from typing import Any
 
 import measure
 import torch
+import typer
 from rich.console import Console
-from torch import Tensor, distributed, multiprocessing, nn
+from torch import Tensor, distributed, multiprocessing
 from torch.utils.flop_counter import FlopCounterMode
 
 from levelhead.attention import DebiasConfig, QueryKeyStandardizer, attach, readout_only
@@ -48,14 +48,13 @@ class Sizes:
     step: tuple[int, int, int, int] = (256, 17, 768, 8)
     layers: int = 8
     texts: tuple[int, int, int, int] = (64, 128, 768, 12)
-    core: int = 2048
     repeats: int = 21
     name: str = ""
 
 
 FULL = Sizes()
 QUICK = Sizes(step=(64, 17, 768, 8), texts=(16, 128, 768, 12), repeats=11, name="quick")
-SMOKE = Sizes(step=(16, 17, 192, 4), layers=2, texts=(4, 32, 192, 4), core=256, repeats=2, name="smoke")
+SMOKE = Sizes(step=(16, 17, 192, 4), layers=2, texts=(4, 32, 192, 4), repeats=2, name="smoke")
 
 
 @dataclass
@@ -123,26 +122,22 @@ def check_equal(sizes: Sizes) -> None:
     torch.autograd.gradcheck(lambda x: standardizer(x, x)[0], x)
 
 
+def trained(network: Any, optimizer: torch.optim.Optimizer, inputs: dict[str, Tensor]) -> None:
+    """Take a whole training step: forward, loss, backward, AdamW."""
+    optimizer.zero_grad()
+    network(**inputs).loss.backward()
+    optimizer.step()
+
+
 def step(bench: Bench) -> None:
-    """Time and memory of a whole training step: forward, loss, backward, AdamW."""
+    """Time of a whole training step, all variants in turns."""
     batch, tokens, width, _ = bench.sizes.step
     inputs = {name: x.to(bench.device) for name, x in pictures(bench.sizes, batch).items()}
     variants: dict[str, Variant] = {}
-    memory: dict[str, Callable[[], int]] = {}
     for name, network in networks(bench.sizes).items():
         network.to(bench.device).train()
         optimizer = torch.optim.AdamW(network.parameters(), lr=1e-4)
-
-        def train(network: Any = network, optimizer: Any = optimizer) -> None:
-            optimizer.zero_grad()
-            network(**inputs).loss.backward()
-            optimizer.step()
-
-        def peak(train: Variant = train, network: Any = network, optimizer: Any = optimizer) -> int:
-            optimizer.zero_grad()
-            return measure.peak_memory(train, bench.device, measure.resident_bytes(network, optimizer))
-
-        variants[name], memory[name] = train, peak
+        variants[name] = functools.partial(trained, network, optimizer, inputs)
     variants["ERM again"] = variants["ERM"]
     times = measure.interleaved(variants, bench.sizes.repeats, bench.device, bench.note)
     what = f"ViT {bench.sizes.layers}x{width}, {batch}x{tokens}"
@@ -154,9 +149,22 @@ def step(bench: Bench) -> None:
         ("ERM, one row", "ERM", None),
     ):
         bench.add(f"step, {what}: {above} / {below}", measure.paired(times, above, below), target)
-    if bench.device.type == "cuda":  # the networks lie there together: what each step adds is not a whole peak
-        return
-    peaks = {name: call() for name, call in memory.items()}
+
+
+def step_memory(bench: Bench) -> None:
+    """Peak memory of a whole training step, one network at a time."""
+    batch, tokens, width, _ = bench.sizes.step
+    inputs = {name: x.to(bench.device) for name, x in pictures(bench.sizes, batch).items()}
+    peaks = {}
+    for name, network in networks(bench.sizes).items():
+        network.to(bench.device).train()
+        optimizer = torch.optim.AdamW(network.parameters(), lr=1e-4)
+        train = functools.partial(trained, network, optimizer, inputs)
+        train()  # from here on the optimiser has its state
+        optimizer.zero_grad()
+        peaks[name] = measure.peak_memory(train, bench.device, measure.resident_bytes(network, optimizer))
+        network.cpu()
+    what = f"ViT {bench.sizes.layers}x{width}, {batch}x{tokens}"
     for above, below, target in (("DAM", "ERM", 1.015), ("DAM, one row", "ERM", 1.0), ("ERM, one row", "ERM", None)):
         bench.add(f"peak memory, {what}: {above} / {below}", [peaks[above] / peaks[below]], target)
 
@@ -173,28 +181,6 @@ def operations(bench: Bench) -> None:
     what = f"operations of matrix products, ViT {bench.sizes.layers}x{width}, {batch}x{tokens}"
     for above, below in (("DAM", "ERM"), ("DAM, one row", "ERM"), ("DAM, one row", "ERM, one row")):
         bench.add(f"{what}: {above} / {below}", [counts[above] / counts[below]])
-
-
-def step_memory_alone(bench: Bench) -> None:
-    """Peak memory on a GPU, one network at a time."""
-    batch, tokens, width, _ = bench.sizes.step
-    inputs = {name: x.to(bench.device) for name, x in pictures(bench.sizes, batch).items()}
-    peaks = {}
-    for name, network in networks(bench.sizes).items():
-        network.to(bench.device).train()
-        optimizer = torch.optim.AdamW(network.parameters(), lr=1e-4)
-        for _ in range(3):
-            optimizer.zero_grad()
-
-            def train(network: Any = network, optimizer: Any = optimizer) -> None:
-                network(**inputs).loss.backward()
-                optimizer.step()
-
-            peaks[name] = measure.peak_memory(train, bench.device)
-        del network, optimizer, train
-    what = f"ViT {bench.sizes.layers}x{width}, {batch}x{tokens}"
-    for above, below, target in (("DAM", "ERM", 1.015), ("DAM, one row", "ERM", 1.0), ("ERM, one row", "ERM", None)):
-        bench.add(f"peak memory, {what}: {above} / {below}", [peaks[above] / peaks[below]], target)
 
 
 def attention_module(bench: Bench) -> None:
@@ -240,28 +226,6 @@ def _module(
     bench.add(f"time, {what}: debiased / plain", measure.paired(times, "debiased", "plain"), target)
     peaks = {name: measure.peak_memory(call, bench.device) for name, call in variants.items()}
     bench.add(f"peak memory, {what}: debiased / plain", [peaks["debiased"] / peaks["plain"]], 1.2)
-
-
-def core(bench: Bench) -> None:
-    """Fused attention against the form that writes down all pairs of tokens, forward and backward."""
-    tokens, (_, _, width, heads) = bench.sizes.core, bench.sizes.texts
-    size = width // heads
-    query, key, value = (torch.randn(1, heads, tokens, size, device=bench.device, requires_grad=True) for _ in range(3))
-
-    def materialised() -> None:
-        (query @ key.transpose(2, 3) / size**0.5).softmax(dim=-1).matmul(value).sum().backward()
-        query.grad = key.grad = value.grad = None
-
-    def fused() -> None:
-        nn.functional.scaled_dot_product_attention(query, key, value).sum().backward()
-        query.grad = key.grad = value.grad = None
-
-    variants = {"materialised": materialised, "fused": fused}
-    times = measure.interleaved(variants, bench.sizes.repeats, bench.device, bench.note)
-    peaks = {name: measure.peak_memory(call, bench.device) for name, call in variants.items()}
-    what = f"attention core, {tokens} tokens"
-    bench.add(f"time, {what}: fused / materialised", measure.paired(times, "fused", "materialised"), 1.0)
-    bench.add(f"peak memory, {what}: materialised / fused", [peaks["materialised"] / peaks["fused"]], 15.0, "higher")
 
 
 def standardising(bench: Bench) -> None:
@@ -321,17 +285,11 @@ def _moments_of_half(rank: int, folder: str) -> None:
     distributed.destroy_process_group()
 
 
-def main() -> None:
-    """Measure, print, and write rows and picture."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    size = parser.add_mutually_exclusive_group()
-    size.add_argument("--quick", action="store_true", help="smaller batches, 11 repeats")
-    size.add_argument("--smoke", action="store_true", help="sizes for seconds")
-    measure.destinations(parser, json=measure.LATEST, picture=measure.ROOT / "docs/images/step.png")
-    arguments = parser.parse_args()
+def main(quick: bool = False, smoke: bool = False, record: bool = False) -> None:
+    """Measure, print, and write rows: with ``quick`` of smaller batches in 11 repeats, with ``smoke`` in seconds."""
     measure.with_environment()
     torch.set_num_threads(1)
-    sizes = SMOKE if arguments.smoke else QUICK if arguments.quick else FULL
+    sizes = SMOKE if smoke else QUICK if quick else FULL
     rows: Rows = []
     silent = Bench(sizes, CPU, lambda text: None, rows)
     moments(silent)
@@ -341,15 +299,11 @@ def main() -> None:
     with Console(stderr=True).status("Comparing in float64") as status:
         for device in map(torch.device, devices):
             bench = Bench(sizes, device, status.update, rows)
-            step(bench)
-            if device.type == "cuda":
-                step_memory_alone(bench)
-            for part in (attention_module, core, standardising):
+            for part in (step, step_memory, attention_module, standardising):
                 part(bench)
     measure.show(rows, "Ratios measured side by side")
-    measure.merge(arguments.json, rows)
-    measure.draw(rows, arguments.picture)
+    measure.merge(measure.destination(measure.LATEST, record), rows)
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -26,14 +26,14 @@ ships. If none is kept, the budget is told as what it is.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from ladder import BUDGET, Task, at_rate, highest, score, tasks_of, told_groups
+import typer
+from ladder import BUDGET, JsonFile, Networks, Task, at_rate, highest, score, tasks_of, told_groups
 from scipy import special
 
 from levelhead.machine import cpu_name
@@ -53,26 +53,17 @@ DRAWS, HALVES, TOLD = 10, 20, 200
 Rule = Callable[[float, FloatArray], bool]
 
 
-def either(expected: float, lost: FloatArray) -> bool:
-    """Stop where the expected or the measured fall is above the budget."""
-    return max(expected, lost.mean()) > BUDGET
-
-
-def expected_alone(expected: float, lost: FloatArray) -> bool:
-    """Stop where the expected fall is above the budget."""
-    return expected > BUDGET
-
-
-def expected_unless_decided(expected: float, lost: FloatArray) -> bool:
-    """Stop where the expected fall is above the budget, or the measured one by a one-sided test at 5%."""
-    return expected > BUDGET or lost.mean() - 1.645 * lost.std(ddof=1) / np.sqrt(len(lost)) > BUDGET
-
-
 RULES: dict[str, Rule] = {
-    "expected or measured": either,
-    "expected": expected_alone,
-    "expected, or measured by a test": expected_unless_decided,
+    "expected or measured": lambda expected, lost: max(expected, lost.mean()) > BUDGET,
+    "expected": lambda expected, lost: expected > BUDGET,
+    "expected, or measured by a test": lambda expected, lost: expected > BUDGET or lower_limit(lost) > BUDGET,
 }
+"""Whether to stop, by the expected fall or by what the rows measure."""
+
+
+def lower_limit(lost: FloatArray) -> float:
+    """Return the one-sided 95% limit of the measured fall."""
+    return float(lost.mean() - 1.645 * lost.std(ddof=1) / np.sqrt(len(lost)))
 
 
 def strengths(held: HeldOut, change: FloatArray) -> dict[str, float]:
@@ -218,17 +209,11 @@ def closing_table(tasks: Iterator[Task]) -> dict[str, Any]:
     return {"budget": BUDGET, "draws": DRAWS, "heads": names, "closings": ends, "hardware": cpu_name()}
 
 
-def main() -> None:
-    """Compare the rules, print a table and write it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--network", action="append", default=[], metavar="NAME=RUN", required=True)
-    parser.add_argument("--data-root", type=Path)
-    parser.add_argument("--json", type=Path, required=True)
-    parser.add_argument("--closing", action="store_true", help="compare closings on test rows, not rules on halves")
-    given = parser.parse_args()
-    tasks = heads(given.network, given.data_root)
-    if given.closing:
-        write_json(given.json, closing_table(tasks))
+def main(network: Networks, json: JsonFile, data_root: Path | None = None, closing: bool = False) -> None:
+    """Compare the rules on halves, print a table and write it; with ``closing``, the closings on test rows."""
+    tasks = heads(network, data_root)
+    if closing:
+        write_json(json, closing_table(tasks))
         return
     found: dict[str, dict[str, dict[str, list[tuple[float, float]]]]] = {rule: {} for rule in RULES}
     for task in tasks:
@@ -248,8 +233,8 @@ def main() -> None:
                 "largest_mean_fall": float(values[..., 1].mean(1).max()),
             }
         print(rule, table["rules"][rule])
-    write_json(given.json, table)
+    write_json(json, table)
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -20,12 +20,12 @@ The protocol, fixed before the first run:
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+import typer
 from rich.progress import track
 from scipy import stats
 from torch import Tensor, nn
@@ -105,7 +105,7 @@ def interval(values: np.ndarray) -> dict[str, float]:
     return {"value": values.mean(), "low": values.mean() - half, "high": values.mean() + half}
 
 
-def main(seeds: int, out: Path | None) -> None:
+def main(seeds: int = 10, json: Path | None = None) -> None:
     """Train all variants, and say the answer."""
     torch.set_num_threads(1)
     plan = [(variant, seed) for seed in range(seeds) for variant in VARIANTS]
@@ -122,16 +122,12 @@ def main(seeds: int, out: Path | None) -> None:
         "accuracy": {variant: interval(accuracy[at]) for at, variant in enumerate(VARIANTS)},
         "differences": answers,
     }
-    if out is not None:
-        write_json(out, record)
+    if json is not None:
+        write_json(json, record)
     for title, figures in (("Gap", record["gap"]), ("Accuracy", record["accuracy"]), ("Difference", answers)):
         for name, one in figures.items():  # type: ignore[attr-defined]
             print(f"{title}, {name}: {100 * one['value']:.1f} [{100 * one['low']:.1f}, {100 * one['high']:.1f}]")
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
-    main(given.seeds, given.json)
+    typer.run(main)
