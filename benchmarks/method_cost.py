@@ -42,7 +42,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "dro": {"eta": 0.1},
     "jtt": {"identification_epochs": EPOCHS, "repeat": "weights"},
     "xrm": {"single_part": "keep"},
-    **dict.fromkeys(("poe", "learned-mixin", "view-reweight"), {"view": VIEW}),
+    **{name: {"view": VIEW} for name in ("poe", "learned-mixin", "view-reweight")},
 }
 METHODS: dict[str, Method] = {name: KNOWN[name](**OPTIONS.get(name, {})) for name in NAMES.split()}
 METHODS = {"erm": METHODS["erm"], "erm again": METHODS["erm"]} | METHODS
