@@ -207,15 +207,6 @@ def test_a_stop_says_what_is_kept(tmp_path: Path) -> None:
     assert "To resume: continue like this" in text
 
 
-def test_more_runs_than_processors_are_a_caution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.cpu_count", lambda: 2)
-    cells = cells_of(tmp_path, seeds=(0, 1))
-    assert "Caution: 3 runs at a time with 1 thread each" in told(cells, lambda cell: None, workers=3)[1]
-    # No more go side by side than there are.
-    assert "Caution: 4 runs at a time" in told(cells, lambda cell: None, workers=10**9)[1]
-    assert "Caution" not in told(cells, lambda cell: None, workers=2)[1]
-
-
 def test_runs_on_different_data_are_different_tables(tmp_path: Path) -> None:
     grid = compare_methods(BASE, ["erm", "balanced"], [0], {"data.correlation": [0.0, 1.0]})
     cells = make_cells(grid, tmp_path / "runs")

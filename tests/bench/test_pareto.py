@@ -12,7 +12,7 @@ from made_runs import answered, rows_of, write_run
 from levelhead.bench.comparison import LEAKING, Comparison
 from levelhead.bench.frontier import GroupRates, fact_frontier, pareto_set
 from levelhead.bench.of_runs import baseline_frontier, baseline_rates
-from levelhead.bench.pareto import Point, points_of
+from levelhead.bench.pareto import not_drawn, pareto_rows
 from levelhead.bench.tables import RunSet, collect
 
 
@@ -98,37 +98,26 @@ def test_the_frontier_is_that_of_the_runs(group: RunSet, comparison: Comparison,
     assert frontier.by_seed.shape == (2, len(frontier.gaps))
 
 
-def placed(comparison: Comparison, **table: tuple[str, ...]) -> dict[str, Point]:
-    """The points of a comparison by row, with these rows at chance, or of too few seeds."""
-    marked = replace(comparison.table, **{"at_chance": (), "few_seeds": (), **table})
-    return {point.row: point for point in points_of(replace(comparison, table=marked))}
-
-
-def kept(points: dict[str, Point]) -> set[str]:
-    return {name for name, point in points.items() if point.kept}
-
-
-def test_what_sees_groups_is_marked_and_not_in_the_set(comparison: Comparison) -> None:
-    points = placed(comparison)
-    assert (points["group-dro"].oracle, points["group-dro"].marks) == ("method", ["ORACLE"])
-    assert kept(points)
-    assert "group-dro" not in kept(points)
+def marked(comparison: Comparison, **table: tuple[str, ...]) -> Comparison:
+    """The comparison with these rows at chance, or of too few seeds."""
+    return replace(comparison, table=replace(comparison.table, **{"at_chance": (), "few_seeds": (), **table}))
 
 
 @pytest.mark.parametrize("field", ["at_chance", "few_seeds"])
 def test_no_marked_row_is_in_the_set_also_where_all_are_marked(comparison: Comparison, field: str) -> None:
-    whole = kept(placed(comparison))
+    whole = pareto_rows(marked(comparison))
+    assert whole
     for rows in (("erm",), ("dam",), ("erm", "dam")):
-        found = kept(placed(comparison, **{field: rows}))
+        found = pareto_rows(marked(comparison, **{field: rows}))
         assert not found & {*rows, "group-dro"}
         assert found >= whole - set(rows)
-    assert not kept(placed(replace(comparison, selection=LEAKING)))
+    assert not pareto_rows(marked(replace(comparison, selection=LEAKING)))
 
 
 def test_a_row_at_chance_is_named_and_not_drawn(comparison: Comparison) -> None:
-    points = placed(comparison, at_chance=("dam",))
-    assert [name for name, point in points.items() if point.not_drawn] == ["dam"]
-    assert points["dam"].not_drawn.startswith("Not drawn: dam AT CHANCE (")
+    (left_out,) = not_drawn(marked(comparison, at_chance=("dam",))).items()
+    assert left_out[0] == "dam"
+    assert left_out[1].startswith("Not drawn: dam AT CHANCE (")
 
 
 @pytest.mark.parametrize("missing", ["leave out", "group"])

@@ -26,7 +26,6 @@ import sys
 import threading
 import time
 import unicodedata
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
@@ -288,13 +287,7 @@ def parse_seeds(text: str) -> list[int]:
         if last - first >= MOST_RUNS:
             raise ConfigError(f"--seeds {quoted(text)} is more than {MOST_RUNS:,} seeds.")
         seeds += range(first, last + 1)
-    if again := _repeated(seeds):
-        raise ConfigError(f"--seeds {quoted(text)} has seed {again[0]} twice. Write each seed once.")
-    return seeds
-
-
-def _repeated(values: Sequence[Any]) -> list[Any]:
-    return [value for value, times in Counter(values).items() if times > 1]
+    return list(dict.fromkeys(seeds))
 
 
 def parse_options(settings: Iterable[str]) -> dict[str, list[Any]]:
@@ -365,17 +358,13 @@ def make_cells(
                     f"The grid's {where} sets {name}: a grid lists its seeds under seeds: (--seeds) and names "
                     "variants by their key. Remove it."
                 )
-    chosen = list(rows or grid.rows)
+    chosen = list(dict.fromkeys(rows or grid.rows))
     for row in chosen:
         if row not in grid.rows:
             raise ConfigError(f"The grid has no variant {quoted(row)}. {nearest(row, grid.rows)}")
-    if again := _repeated(chosen):
-        raise ConfigError(f"The variant {quoted(again[0])} is chosen twice. Name each variant once.")
-    order = list(grid.seeds if seeds is None else seeds)
+    order = dict.fromkeys(grid.seeds if seeds is None else seeds)
     for seed in order:
         check_seed(seed, "A seed of the grid")
-    if again := _repeated(order):
-        raise ConfigError(f"Seed {again[0]} is chosen twice. Name each seed once.")
     places = [(seed, fold) for seed in order for fold in ([None] if grid.folds is None else range(grid.folds))]
     cells = [_make_cell(grid, row, seed, fold, out, data_root) for seed, fold in places for row in chosen]
     trained = {training_of(cell.experiment): cell.folder for cell in cells if cell.experiment.method.refits is None}

@@ -83,7 +83,7 @@ def baseline_rates(group: RunSet, baseline: str) -> list[tuple[GroupRates, int, 
     return found
 
 
-def baseline_frontier(group: RunSet, comparison: Comparison, points: int = 61) -> Frontier:
+def baseline_frontier(group: RunSet, comparison: Comparison) -> Frontier:
     """Compute the FACT line of the comparison's baseline, from a gap of 0 to the largest end of a row's interval.
 
     Each run's programme is solved with its own counts on the split; the line is the mean over the runs.
@@ -95,6 +95,6 @@ def baseline_frontier(group: RunSet, comparison: Comparison, points: int = 61) -
     name = comparison.table.baseline
     rates = baseline_rates(group, name)
     ends = [row["equalized_odds"].estimate.high for row in comparison.table.rows.values()]
-    gaps = np.linspace(0, np.nanmax(ends), points)
+    gaps = np.linspace(0, np.nanmax(ends), 61)
     lines = [(one.rows * fact_frontier(one, gaps) + right) / (one.rows + others) for one, others, right in rates]
     return Frontier(name, gaps, np.stack(lines))

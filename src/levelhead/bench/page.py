@@ -8,8 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from rich.console import Console
+
 from levelhead.bench.comparison import MAIN, Comparison
-from levelhead.bench.pareto import Frontier, points_of
+from levelhead.bench.pareto import Frontier, not_drawn, pareto_rows
 from levelhead.metrics import JointRow, JointTable
 from levelhead.metrics.intervals import finite_or_none
 from levelhead.metrics.names import COMPARED, METRICS
@@ -21,7 +23,7 @@ from levelhead.report.rows import COLUMNS, MORE
 from levelhead.report.sentences import quoted_name, several_sentences
 from levelhead.report.text import Record, estimate_from_dict, level_text, number, short
 from levelhead.runs.cost_table import cost_table
-from levelhead.types import DataError, Estimate, printable
+from levelhead.types import DataError, Estimate, printable, visible
 
 ANSWERS = 2
 """Published tables that stand above the chart, as they answer the question."""
@@ -115,6 +117,14 @@ class Comparisons(Report):
             more=[("Accuracy against the gap, and cost of training", beside)],
         )
         return made | {"command": command}
+
+
+def print_each(reports: Sequence[Comparisons], console: Console, everything: bool) -> None:
+    """Print comparisons; of several, each short one below what tells it from the others."""
+    for report, title in zip(reports, titles_of([one.every[0] for one in reports]), strict=True):
+        if len(reports) > 1 and not everything:
+            console.print(f"\n{visible(title)}", markup=False, highlight=False, soft_wrap=True)
+        console.print(report.table(all=everything))
 
 
 def stored_comparisons(record: Any, source: str = "") -> Comparisons:
@@ -307,19 +317,19 @@ def _options(comparison: Comparison) -> list[Record]:
 
 def _plane(one: Compared) -> list[Record]:
     comparison = one.comparison
-    every = points_of(comparison)
-    missing = [short(point.not_drawn, 600) for point in every if point.not_drawn]
+    left_out, kept = not_drawn(comparison), pareto_rows(comparison)
+    missing = [short(sentence, 600) for sentence in left_out.values()]
     points: list[Record] = [
         {
-            "label": short(point.row),
-            "tag": " ".join(point.marks),
-            "oracle": point.oracle is not None,
-            "kept": point.kept,
-            "x": _ends(point.x),
-            "y": _ends(point.y),
+            "label": short(name),
+            "tag": " ".join(comparison.marks(name)),
+            "oracle": comparison.oracle[name] is not None,
+            "kept": name in kept,
+            "x": _ends(row[MAIN].estimate),
+            "y": _ends(row["accuracy"].estimate),
         }
-        for point in every
-        if not point.not_drawn
+        for name, row in comparison.table.rows.items()
+        if name not in left_out
     ]
     if not points:
         return [blocks.bullets(missing)]

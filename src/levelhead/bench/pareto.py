@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from levelhead.bench.comparison import MAIN, Comparison
 from levelhead.bench.frontier import pareto_set
 from levelhead.report import marks
-from levelhead.types import Estimate
 
 FloatArray = NDArray[np.float64]
 
@@ -43,31 +42,8 @@ class Frontier:
         return f"ORACLE: best post-processing of {self.row} (FACT)"
 
 
-@dataclass(frozen=True)
-class Point:
-    """A row of the comparison, in the plane; ``kept`` in the empirical Pareto set."""
-
-    row: str
-    label: str
-    marks: list[str]
-    oracle: str | None
-    x: Estimate
-    y: Estimate
-    kept: bool
-
-    @property
-    def not_drawn(self) -> str:
-        """A sentence on a row that a picture leaves out; empty for one that is drawn.
-
-        Constant and random answers have small gaps, far from all others: a row at chance is named and not drawn.
-        """
-        undefined = [one.reason or "undefined" for one in (self.x, self.y) if not one.defined]
-        why = [*undefined, *["its answers are no better than chance"] * (marks.AT_CHANCE in self.marks)]
-        return f"Not drawn: {self.label} ({why[0]})." if why else ""
-
-
-def points_of(comparison: Comparison) -> list[Point]:
-    """Return every row in the plane of the gap (x) and accuracy (y), in the table's order.
+def pareto_rows(comparison: Comparison) -> set[str]:
+    """Return the rows that no other one beats in both the gap and accuracy.
 
     No marked row is part of the Pareto set, and none keeps another out. Beside rows that see groups no method without
     demographics might be in it, though they answer to another question; rows at chance, or not yet distinguished from
@@ -76,16 +52,19 @@ def points_of(comparison: Comparison) -> list[Point]:
     rows = comparison.table.rows
     plain = [name for name in rows if not comparison.marks(name)]
     values = (np.array([rows[name][metric].estimate.value for name in plain]) for metric in (MAIN, "accuracy"))
-    kept = dict(zip(plain, pareto_set(*values), strict=True))
-    return [
-        Point(
-            name,
-            comparison.label(name),
-            comparison.marks(name),
-            comparison.oracle[name],
-            figures[MAIN].estimate,
-            figures["accuracy"].estimate,
-            bool(kept.get(name, False)),
-        )
-        for name, figures in rows.items()
-    ]
+    return {name for name, kept in zip(plain, pareto_set(*values), strict=True) if kept}
+
+
+def not_drawn(comparison: Comparison) -> dict[str, str]:
+    """Return the rows that a picture leaves out, each with a sentence.
+
+    Constant and random answers have small gaps, far from all others: a row at chance is named and not drawn.
+    """
+    found = {}
+    for name, row in comparison.table.rows.items():
+        ends = (row[MAIN].estimate, row["accuracy"].estimate)
+        why = [one.reason or "undefined" for one in ends if not one.defined]
+        why += ["its answers are no better than chance"] * (marks.AT_CHANCE in comparison.marks(name))
+        if why:
+            found[name] = f"Not drawn: {comparison.label(name)} ({why[0]})."
+    return found

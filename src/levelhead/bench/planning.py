@@ -21,6 +21,7 @@ from rich.table import Table
 from scipy import special
 
 from levelhead.auditing.options import MIN_COUNT
+from levelhead.bench.comparison import MAIN
 from levelhead.bench.grid import Cell
 from levelhead.bench.tables import RunSet, by_data, collect
 from levelhead.bench.timing import predicted
@@ -52,17 +53,16 @@ class Noise:
     rows: int
     basis: str
 
-    def half_width(self, seeds: int, rows: int | None = None, level: float = 0.95) -> float:
-        """Return half the width of the interval to expect with this many seeds, on this many rows of the same kind.
+    def half_width(self, seeds: int) -> float:
+        """Return half the width of the 95% interval to expect with this many seeds.
 
         With few seeds that is wide, as :class:`levelhead.metrics.seeds.RowsAndSeeds` has it. One seed says nothing
         about what seeds add: its interval is of the rows alone.
         """
-        scale = self.rows / (rows or self.rows)
-        own = scale * (self.row - self.shared)
+        own = self.row - self.shared
         parts = tuple(((self.seed + own) / 2 / seeds, seeds - 1.0) for _ in range(2)) if seeds > 1 else ()
         over_seeds = OverSeeds(parts, self.seed / seeds if seeds > 1 else 0.0)
-        return over_seeds.join(scale * self.shared + own / seeds).arm(level)
+        return over_seeds.join(self.shared + own / seeds).arm(0.95)
 
     def smallest_shown(self, seeds: int) -> float:
         """Return the difference that is found with a probability of 80%."""
@@ -91,7 +91,7 @@ def assumed(cells: NDArray[np.int64], min_count: int = 1) -> Noise:
     return Noise(row, SHARED * row, OVER_SEEDS**2, int(np.sum(cells)), basis)
 
 
-def from_pilot(runs: RunSet, baseline: str, method: str, metric: str = "equalized_odds") -> Noise:
+def from_pilot(runs: RunSet, baseline: str, method: str) -> Noise:
     """Return the noise of a difference that finished runs show; with one seed what seeds add is assumed."""
     rows = runs.rows()
     predictions = {
@@ -112,17 +112,17 @@ def from_pilot(runs: RunSet, baseline: str, method: str, metric: str = "equalize
         runs.min_count,
         left_out,
     )
-    moves = analysis.moves(metric, method, baseline)
+    moves = analysis.moves(MAIN, method, baseline)
     row, common = float(np.var(moves, axis=1).mean()), seed_by_row(list(moves))
     if row == 0:
         basis = f"{method} and {baseline} answer alike in the pilot, in the groups that make the gaps"
         return Noise(math.nan, math.nan, math.nan, len(frame), basis)
-    a, b = analysis.values(metric, method), analysis.values(metric, baseline)
+    a, b = analysis.values(MAIN, method), analysis.values(MAIN, baseline)
     seeds = min(len(a), len(b))
     basis = f"from a pilot of {seeds} seed{'s' * (seeds != 1)} of {method} and {baseline}"
     if seeds < 2:
         return Noise(row, SHARED * row, OVER_SEEDS**2, len(frame), f"{basis}; the variance over seeds is assumed")
-    alone = [analysis.moves(metric, name) for name in (method, baseline)]
+    alone = [analysis.moves(MAIN, name) for name in (method, baseline)]
     between = OverSeeds.of([a, b], [seed_by_row(list(one)) for one in alone])
     return Noise(row, max(0.0, row - common), between.beyond_rows * seeds, len(frame), basis)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from levelhead.auditing.options import MIN_COUNT
 from levelhead.bench import grid
 from levelhead.bench.grid import GRID, Cell, Failure, Launcher
 from levelhead.bench.of_runs import compared
-from levelhead.bench.page import Compared, Comparisons, titles_of
+from levelhead.bench.page import Comparisons, print_each
 from levelhead.bench.tables import collect
 from levelhead.data.folds import Fold
 from levelhead.report import text
@@ -40,7 +39,7 @@ def run_all(
     process of this machine.
     """
     missing = [cell for cell in cells if not cell.done]
-    _announce(cells, missing, folder, workers if ray is None else None, console)
+    _announce(cells, missing, folder, console)
     failures: list[Failure] = []
     try:
         with (
@@ -77,11 +76,7 @@ def show_results(
     groups = collect([cell.folder for cell in cells], "test", min_count=min_count)
     rows = list(dict.fromkeys(cell.row for cell in cells))
     comparisons = [group.compare(next(row for row in rows if row in group.rows())) for group in groups]
-    titles = titles_of([Compared(comparison) for comparison in comparisons])
-    for comparison, title in zip(comparisons, titles, strict=True):
-        if len(comparisons) > 1 and not everything:
-            _line(console, f"\n{title}")
-        console.print(Comparisons.of(comparison).table(all=everything))
+    print_each([Comparisons.of(one) for one in comparisons], console, everything)
     if html_file is not None:
         from levelhead.report.page import write_page
 
@@ -101,10 +96,8 @@ def _line(console: Console, line: str) -> None:
     console.print(escape(line), soft_wrap=True, highlight=False)
 
 
-def _announce(
-    cells: Sequence[Cell], missing: Sequence[Cell], folder: Path, workers: int | None, console: Console
-) -> None:
-    """Say how many runs there are; and that more at a time than processors make each slower, if so."""
+def _announce(cells: Sequence[Cell], missing: Sequence[Cell], folder: Path, console: Console) -> None:
+    """Say how many runs there are."""
     rows, seeds = {cell.row for cell in cells}, {cell.experiment.seed for cell in cells}
     done = "" if len(missing) == len(cells) else f"; {len(cells) - len(missing) if missing else 'all'} of them done"
     times = f"{text.counted(len(rows), 'variant')} x {text.counted(len(seeds), 'seed')}"
@@ -119,16 +112,6 @@ def _announce(
         )
     if missing and len(missing) == len(cells):
         _line(console, "To know the time before training, add --plan.")
-    if workers is None or not missing:
-        return
-    threads = max(cell.experiment.train.threads or 1 for cell in missing)
-    together, processors = min(workers, len(missing)), os.cpu_count() or 1
-    if together > 1 and together * threads > processors:
-        _line(
-            console,
-            f"Caution: {together} runs at a time with {threads} thread{'s' * (threads > 1)} each, and this machine has "
-            f"{processors} processors. Their timings are unreliable; fewer --workers may be as fast.",
-        )
 
 
 @contextlib.contextmanager

@@ -78,21 +78,18 @@ def table_command(
     from levelhead.bench.tables import collect
     from levelhead.bench.tuning import compare_tuned
 
-    results, pages, reports = [], [], []
+    options: dict[str, Any] = {"selection": select, "threshold": threshold.value}
     groups = collect(runs, split.value, min_count=min_count, missing=missing.words, margin=margin / 100)
-    for group in groups:
-        options: dict[str, Any] = {"selection": select, "threshold": threshold.value}
-        if tune_by is None:
-            kept, comparison = group, group.compare(baseline, **options)
-        else:
-            kept, comparison = compare_tuned(group, baseline, tune_by, **options)
-        results.append(comparison.to_dict())
-        pages.append((kept, comparison))
-        reports.append(Comparisons.of(comparison))
+    found = [
+        (group, group.compare(baseline, **options))
+        if tune_by is None
+        else compare_tuned(group, baseline, tune_by, **options)
+        for group in groups
+    ]
+    reports = [Comparisons.of(comparison) for _, comparison in found]
     _print(reports, markdown, all_ or tune_by is not None)
-    record = {"kind": "comparison", "comparisons": results}
-    shown = [compared(*each) for each in pages] if html_file else []
-    write_files(json_file, record, html_file, Comparisons(shown).page)
+    record = {"kind": "comparison", "comparisons": [comparison.to_dict() for _, comparison in found]}
+    write_files(json_file, record, html_file, lambda: Comparisons([compared(*each) for each in found]).page())
     _write_latex(reports, latex_file)
 
 
@@ -102,16 +99,12 @@ def _write_latex(reports: list[Comparisons], latex_file: Path | None) -> None:
 
 
 def _print(reports: list[Comparisons], markdown: bool, everything: bool) -> None:
-    """Print comparisons; of several, each short one below what tells it from the others."""
-    from levelhead.bench.page import titles_of
+    if not markdown:
+        from levelhead.bench.page import print_each
 
-    for report, title in zip(reports, titles_of([one.every[0] for one in reports]), strict=True):
-        if markdown:
-            sys.stdout.write(visible(report.to_markdown(), keep="\n") + "\n")
-            continue
-        if len(reports) > 1 and not everything:
-            Terminal().print(f"\n{visible(title)}", markup=False, highlight=False)
-        Terminal().print(report.table(all=everything))
+        print_each(reports, Terminal(), everything)
+    for report in reports if markdown else ():
+        sys.stdout.write(visible(report.to_markdown(), keep="\n") + "\n")
 
 
 def _show_stored(

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from levelhead.auditing.options import LEAVE_OUT, MIN_COUNT
+from levelhead.auditing.options import MIN_COUNT
 from levelhead.data import Examples, Split
 from levelhead.methods.dam import DAM
 from levelhead.methods.last_layer import HeldOut, LastLayerMethod, last_layer, watching_last_layer
@@ -157,7 +157,6 @@ def refit_run(
     *,
     evaluate: bool = True,
     min_count: int = MIN_COUNT,
-    missing: str = LEAVE_OUT,
 ) -> None:
     """Write the run folder that training ``experiment`` would give, from a finished run of what it refits.
 
@@ -167,7 +166,6 @@ def refit_run(
         folder: the new run folder; one of the same experiment is written again.
         evaluate: evaluate it on the test split as well, which opens the groups.
         min_count: of that evaluation, as :func:`levelhead.audit` takes it.
-        missing: likewise.
 
     Raises:
         ConfigError: ``experiment`` cannot be reached from the run.
@@ -208,6 +206,4 @@ def refit_run(
         if evaluate:
             groups, test = groups_of(experiment.data, "test", refitting.join), refitting.inputs("test").examples
             logits = refitting.logits(model, "test", method.changes_body)
-            write_evaluation(
-                FinishedRun(folder, experiment), "test", test, groups, logits, min_count=min_count, missing=missing
-            )
+            write_evaluation(FinishedRun(folder, experiment), "test", test, groups, logits, min_count=min_count)
