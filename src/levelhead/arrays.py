@@ -104,18 +104,6 @@ def floats_of(values: Any, what: str, *, dimensions: int | None = None) -> Float
         raise DataError(f"{what} has a number too large for a float. Pass numbers.") from None
 
 
-def counts_of(table: Any) -> NDArray[Any]:
-    """Return an array (..., groups, classes, classes) of counts, of at least one group and one class."""
-    array = table if isinstance(table, np.ndarray) else any_array(table, "The count table", False)
-    shape = array.shape
-    if array.dtype.kind not in "iuf" or len(shape) < 3 or shape[-1] != shape[-2] or 0 in shape[-3:]:
-        raise DataError(
-            f"The count table has shape {shape} of {array.dtype}. Pass numbers of rows, (..., groups, classes, "
-            "classes), for example those of Counts.from_rows(...).table."
-        )
-    return array
-
-
 def _is_sized(one: Any) -> bool:
     return isinstance(one, collections.abc.Sized) and not isinstance(one, (str, bytes)) and getattr(one, "ndim", 1) > 0
 

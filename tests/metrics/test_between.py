@@ -20,7 +20,6 @@ from levelhead.metrics.between import (
     proportion_ends,
     shared,
     unlike,
-    variance_between,
     wilson,
 )
 from levelhead.metrics.contrasts import pair_indices
@@ -115,20 +114,6 @@ def test_all_pairs_hold_together_and_single_ones_do_not() -> None:
             held[comparisons] += not differences(hits, rows, first, second, comparisons=comparisons).decided.any()
     assert held[28] >= 0.94 * 200
     assert held[1] < 0.75 * 200
-
-
-def test_groups_of_one_row_tell_nothing_of_the_variance_between() -> None:
-    assert variance_between(np.append(HITS, 1), np.append(ROWS, 1)) == pytest.approx(variance_between(HITS, ROWS))
-    assert variance_between(np.array([1, 12]), np.array([1, 40])) == 0
-    assert variance_between(np.array([20, 1]), np.array([50, 2])) == pytest.approx(0.005 - (0.24 / 49 + 0.25) / 2)
-
-
-@pytest.mark.parametrize(("truth", "expected"), [(0.0, 0.0), (0.05, 0.0025), (0.1, 0.01)])
-def test_the_variance_between_groups_is_unbiased(truth: float, expected: float) -> None:
-    rng, rows = np.random.default_rng(1), np.full(16, 50)
-    rates = 0.4 + truth * np.tile([-1, 1], 8) * math.sqrt(15 / 16)  # a variance with ddof=1 of truth squared
-    found = np.mean([variance_between(rng.binomial(rows, rates), rows) for _ in range(2000)])
-    assert found == pytest.approx(expected, abs=0.00025)
 
 
 @pytest.mark.parametrize(
@@ -256,5 +241,4 @@ def test_a_range_beside_chance_is_counted_over_the_deals() -> None:
     assert found.expected == pytest.approx(ranges.mean())
     assert found.high == pytest.approx(np.quantile(ranges, 0.95))
     assert found.p == pytest.approx((1 + (ranges >= 0.275 - 1e-12).sum()) / 501)
-    assert chance_range(np.array([5, 5]), np.array([10, 10]), deals=50).spread == 0.0
     assert chance_range(np.array([10, 15, 40]), np.full(3, 50)).p < 0.01

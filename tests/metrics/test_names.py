@@ -12,7 +12,6 @@ PREDICTIVE_EQUALITY = Metric(
     "predictive_equality",
     title="Predictive equality gap",
     short="FPR gap",
-    heading="Predictive equality gap",
     subject="predictive equality",
     definition="The largest difference between two groups in the false positive rate.",
     kind="gap",

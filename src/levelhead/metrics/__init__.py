@@ -1,7 +1,6 @@
 """Accuracy and group gaps on count tables, with intervals that cover."""
 
 from levelhead.metrics.between import holm, proportion
-from levelhead.metrics.contrasts import measured
 from levelhead.metrics.counts import Counts, JointCounts
 from levelhead.metrics.intervals import estimate, estimate_all, estimate_to_dict
 from levelhead.metrics.joint import JointRow, JointTable, joint
@@ -19,6 +18,5 @@ __all__ = [
     "estimate_to_dict",
     "holm",
     "joint",
-    "measured",
     "proportion",
 ]

@@ -15,9 +15,8 @@ from functools import cached_property, lru_cache, reduce
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from levelhead.arrays import checked, counts_of
 from levelhead.metrics import group as group_metrics
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.group import FloatArray, Rate, Table
@@ -195,29 +194,6 @@ class Contrasts:
         else:
             found = [_largest_t([self.pairs(rate) for rate in part], groups) for part in parts]
         return np.max(found, axis=0)
-
-
-@checked
-def measured(table: ArrayLike, metric: str, positive: int | None = None) -> FloatArray:
-    """Return a metric of count tables as it was measured, without an interval.
-
-    Args:
-        table: (..., groups, classes, classes) counts, indexed by group, true class and predicted class. Leading axes,
-            such as those of replicates, are kept.
-        metric: a name in :data:`~levelhead.metrics.names.METRICS`; a gap's with ``_mean`` is its mean over classes.
-        positive: index of the positive class, or None (see :func:`~levelhead.metrics.group.classes_compared`).
-
-    Returns:
-        (...) fractions; NaN where a rate that the metric needs has no rows, and for a gap of fewer than two groups.
-
-    Raises:
-        ConfigError: unknown metric or class.
-    """
-    counts = counts_of(table)
-    every = Enough.of(np.zeros(counts.shape[-3:], np.int64), positive, 0)
-    if metric_of(metric).kind == "gap" and counts.shape[-3] < 2:
-        return np.full(counts.shape[:-3], np.nan)
-    return Contrasts(counts, positive, every, smooth=False).values(metric)
 
 
 def _signs(part: tuple[str, ...]) -> list[tuple[int, ...]]:

@@ -115,8 +115,8 @@ def encode(values: ArrayLike) -> tuple[IntArray, list[Hashable]]:
     if len(codes) and codes.min() < 0:
         rows = np.flatnonzero(codes < 0)
         raise DataError(
-            f"{len(rows)} values are missing, first in rows {_first(rows)} (counted from 1). "
-            "Fill them in or leave those rows out."
+            f"{len(rows)} values are missing, first in row {rows[0] + 1} (counted from 1). Fill them in or leave those "
+            "rows out."
         )
     names = _sorted(found)
     return _places(found, names)[codes], names
@@ -168,8 +168,8 @@ class Counts:
         for name in ("groups", "classes"):
             option(name, getattr(self, name), Sequence[Hashable])
         table = any_array(self.table, "The count table", False)
-        if not np.issubdtype(table.dtype, np.integer):
-            raise DataError(f"Counts must be whole numbers, got {table.dtype}. Do not pass averages.")
+        if not np.issubdtype(table.dtype, np.integer) or (table < 0).any():
+            raise DataError("Counts must be whole numbers of 0 or more. Do not pass averages.")
         object.__setattr__(self, "table", table.astype(np.int64))
         object.__setattr__(self, "groups", tuple(self.groups))
         object.__setattr__(self, "classes", tuple(self.classes))
@@ -179,8 +179,6 @@ class Counts:
                 f"The count table has shape {table.shape}, but {len(self.groups)} groups and "
                 f"{len(self.classes)} classes need {expected}."
             )
-        if (table < 0).any():
-            raise DataError("A count is negative. Counts are numbers of rows.")
 
     @classmethod
     @checked
@@ -308,8 +306,3 @@ class JointCounts:
         members, labels = self.patterns[:, 0], self.patterns[:, 1]
         predictions = self.patterns[:, 2 + prediction]
         return Counts.from_codes(members, labels, predictions, self.groups, self.classes, self.multiplicity)
-
-
-def _first(rows: IntArray, shown: int = 5) -> str:
-    text = ", ".join(str(row + 1) for row in rows[:shown])
-    return text + (", ..." if len(rows) > shown else "")

@@ -380,10 +380,8 @@ def _reach(delta: FloatArray, shift: FloatArray, t: FloatArray, spread: FloatArr
 def check_options(level: float, replicates: int) -> None:
     """Raise :class:`~levelhead.types.ConfigError` for a level or a number of replicates that cannot be used."""
     check_level(level)
-    if replicates < 100:
-        raise ConfigError(f"replicates={replicates} is too few for an interval. Pass at least 100.")
-    if replicates > MOST_REPLICATES:
-        raise ConfigError(f"replicates={replicates} is too many. Pass at most {MOST_REPLICATES:,}; 1,000 are usual.")
+    if not 100 <= replicates <= MOST_REPLICATES:
+        raise ConfigError(f"replicates={replicates} is not between 100 and {MOST_REPLICATES:,}. 1,000 are usual.")
 
 
 def rows_used(

@@ -26,7 +26,6 @@ class Metric:
         name: key in :data:`METRICS`, in options and in JSON.
         title: name in an audit's table.
         short: head of a column.
-        heading: name above the ``definition`` in a page's last fold.
         subject: name in a sentence.
         definition: one sentence that says what is measured.
         kind: ``level`` (a share of rows; larger is better), ``lowest`` (the lowest of several), or ``gap`` (the largest
@@ -40,7 +39,6 @@ class Metric:
     name: str
     title: str
     short: str
-    heading: str
     subject: str
     definition: str
     kind: Literal["level", "lowest", "gap"]
@@ -71,11 +69,6 @@ class Metric:
         """The short name inside a line: it keeps its capital only where that belongs to an abbreviation."""
         return self.short if self.short[1].isupper() else self.short[0].lower() + self.short[1:]
 
-    @property
-    def phrase(self) -> str:
-        """What a sentence calls the figure."""
-        return f"measured gap in {self.subject}" if self.kind == "gap" else self.subject
-
 
 def _by_name(*metrics: Metric) -> dict[str, Metric]:
     return {metric.name: metric for metric in metrics}
@@ -86,7 +79,6 @@ METRICS = _by_name(
         "accuracy",
         title="Accuracy",
         short="Accuracy",
-        heading="Accuracy",
         subject="accuracy",
         definition="The share of rows whose predicted class equals the label.",
         kind="level",
@@ -95,7 +87,6 @@ METRICS = _by_name(
         "balanced_accuracy",
         title="Balanced accuracy",
         short="Balanced accuracy",
-        heading="Balanced accuracy",
         subject="balanced accuracy",
         definition="The mean over classes of the share of their rows predicted correctly.",
         kind="level",
@@ -104,7 +95,6 @@ METRICS = _by_name(
         "worst_group_accuracy",
         title="Worst (group, label) accuracy",
         short="Worst group accuracy",
-        heading="Worst group accuracy",
         subject="worst group accuracy",
         definition="The lowest accuracy over all pairs of group and label, as in GroupDRO and JTT.",
         kind="lowest",
@@ -113,7 +103,6 @@ METRICS = _by_name(
         "demographic_parity",
         title="Demographic parity gap",
         short="DP gap",
-        heading="Demographic parity gap (DP)",
         subject="demographic parity",
         definition="The largest difference between two groups in the share of rows that are predicted positive.",
         kind="gap",
@@ -123,7 +112,6 @@ METRICS = _by_name(
         "equal_opportunity",
         title="Equal opportunity gap",
         short="EOp gap",
-        heading="Equal opportunity gap (EOp)",
         subject="equal opportunity",
         definition="The largest difference between two groups in the true positive rate.",
         kind="gap",
@@ -133,7 +121,6 @@ METRICS = _by_name(
         "equalized_odds",
         title="Equalized odds gap (mean of |dTPR|, |dFPR|)",
         short="EOd gap",
-        heading="Equalized odds gap (EOd)",
         subject="equalized odds",
         definition="The largest mean, over two groups, of the differences in the true positive rate and in the false "
         "positive rate: (|ΔTPR| + |ΔFPR|) / 2.",
@@ -144,7 +131,6 @@ METRICS = _by_name(
         "equalized_odds_worst",
         title="Equalized odds gap (larger of |dTPR|, |dFPR|)",
         short="EOd gap, larger part",
-        heading="Equalized odds gap, larger part",
         subject="equalized odds (larger of the two parts)",
         definition="The same with the larger of the two differences. Several libraries call this the equalized odds "
         "difference.",

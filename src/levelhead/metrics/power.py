@@ -82,10 +82,6 @@ def rows_needed(
     """
     shares = floats_of(shares, "shares", dimensions=1)
     check_plan(rate, level, power, comparisons or 1)
-    if len(shares) < 2 or not ((shares > 0) & (shares <= 1)).all():
-        raise ConfigError("shares must be two or more, each above 0 and at most 1.")
-    if not 0 < gap <= 1:
-        raise ConfigError(f"gap={gap} is not between 0 and 1. Pass 0.05 for 5 points.")
     error = (1 - level) / (comparisons or len(shares) * (len(shares) - 1) // 2)
     smallest = np.sort(shares)[:2].tolist()
     most = 0.0
