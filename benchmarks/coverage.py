@@ -59,7 +59,7 @@ from scipy import special
 from levelhead.auditing.finding import error_rates
 from levelhead.metrics import Counts, estimate_all
 from levelhead.metrics.between import differences
-from levelhead.metrics.contrasts import Contrasts, Enough, pair_indices
+from levelhead.metrics.contrasts import measured, pair_indices
 from levelhead.metrics.paired import Paired
 from levelhead.storage import read_json, write_json
 
@@ -98,8 +98,7 @@ class Cell:
     def __post_init__(self) -> None:
         weights = np.ones(len(self.shares)) if self.sizes is None else np.array(self.sizes, float)
         table = self.shares * (weights / weights.sum())[:, None, None]
-        whole = Contrasts(table, None, Enough.of(np.zeros(table.shape, np.int64), None, 0), smooth=False)
-        truth = {name: float(whole.values(name)) for name in METRICS}
+        truth = {name: float(measured(table, name)) for name in METRICS}
         object.__setattr__(self, "truth", truth)
 
     def draw(self, rng: np.random.Generator) -> NDArray[np.int64]:

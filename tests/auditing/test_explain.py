@@ -173,12 +173,12 @@ def test_groups_of_few_rows_of_one_class_or_perfect_order_are_undefined_with_a_r
         sensitive_features=np.concatenate([group, extra_group]),
     )
     reasons = {pair.groups: pair.implied.reason for pair in result.pairs}
+    assert set(reasons) == {("a", "b"), ("a", "sure"), ("b", "sure")}
     assert reasons["a", "b"] is None
-    assert "no rows without label “1”" in str(reasons["a", "only"])
-    assert "4 rows" in str(reasons["a", "few"])
     assert "perfectly" in str(reasons["a", "sure"])
+    few, only = (said for said in result.warnings if "is left out" in said)
+    assert ("4 rows" in few, "no rows without label “1”" in only) == (True, True)
     assert not result.groups["only"].included
-    assert sum("is left out" in warning for warning in result.warnings) == 2
     json.dumps(result.to_dict(), allow_nan=False)
     assert "undefined" in result.text(all=True)
 
@@ -198,7 +198,7 @@ def test_one_group_alone_three_classes_and_probabilities_of_0_and_1() -> None:
     label, score, group = drawn(600)
     alone = explain_columns(label, score, sensitive_features=["x"] * 600)
     assert alone.pairs == ()
-    assert any("only one group is large enough" in warning for warning in alone.warnings)
+    assert any("fewer than two groups are large enough" in warning for warning in alone.warnings)
     assert alone.text(all=True)
     words = np.where(label == 1, "yes", np.where(np.arange(600) % 2, "no", "maybe"))
     assert explain_columns(words, score, sensitive_features=group, positive="yes").pairs[0].rho.defined

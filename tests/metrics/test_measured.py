@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, balanced_accuracy_score
 
 from levelhead.metrics import Counts, estimate, estimate_all
-from levelhead.metrics.contrasts import Contrasts, Enough
+from levelhead.metrics.contrasts import measured
 from levelhead.metrics.group import Rate, cell_hits, classes_compared, false_positives, selection, true_positives
 
 GAPS = ("demographic_parity", "equal_opportunity", "equalized_odds", "equalized_odds_worst")
@@ -25,14 +25,6 @@ GAPS = ("demographic_parity", "equal_opportunity", "equalized_odds", "equalized_
 TABLE = np.array([[[80, 20], [30, 70]], [[90, 10], [60, 40]]])
 THREE = np.array([[[8, 1, 1], [1, 7, 2], [0, 2, 8]], [[5, 3, 2], [2, 6, 2], [1, 1, 8]]])
 LEVELS = ("accuracy", "balanced_accuracy", "worst_group_accuracy")
-
-
-def measured(table: np.ndarray, metric: str, positive: int | None = None) -> np.ndarray:
-    """Return a metric of (..., groups, classes, classes) counts without an interval; NaN of fewer than two groups."""
-    if metric in GAPS and table.shape[-3] < 2:
-        return np.full(table.shape[:-3], np.nan)
-    every = Enough.of(np.zeros(table.shape[-3:], np.int64), positive, 0)
-    return Contrasts(table, positive, every, smooth=False).values(metric)
 
 
 def rows_of(table: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from scipy import special
-from test_measured import measured
 from test_proxies import world
 from test_worst_case import opportunity
 
@@ -28,7 +27,7 @@ def show(*values: object) -> None:
 NAMES: dict[str, Any] = {}
 for one in pkgutil.iter_modules(metrics.__path__):
     NAMES |= vars(importlib.import_module(f"levelhead.metrics.{one.name}"))
-NAMES |= {"show": show, "measured": measured, "world": world, "opportunity": opportunity, "special": special}
+NAMES |= {"show": show, "world": world, "opportunity": opportunity, "special": special}
 
 
 def test_they_are_what_was_worked() -> None:

@@ -137,6 +137,7 @@ PAIRS = (
         "{against} compares predicted classes. For a change of {numbers}, name the absolute errors of the old model as "
         "{label} and those of the new one as {prediction}.",
     ),
+    Pair("metrics", ("label_map",), "{metrics} take classes as they are: remove {given}, and write the columns alike."),
     Pair("threshold", ("prediction",), "{prediction} and {threshold} both decide the rows. Leave one of them out."),
     Pair(
         "weight",

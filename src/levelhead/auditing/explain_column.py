@@ -93,15 +93,9 @@ class ExplainedColumn:
             few = f"{len(lacking)} groups have fewer than {self.options.min_count} rows of a class"
             self.warnings = [f"{title}: {few}, and are left out."]
         self.areas = [self._area(a, sizes[a]) for a in every]
-        figures = self._figures(kept) if kept else None
-        found = []
-        for a, b in combinations(every if len(every) <= MOST_GROUPS else kept, 2):
-            few = "; ".join(lacking[c] for c in (a, b) if c in lacking)
-            if few or figures is None:
-                none = Estimate.undefined(few, int(sizes[[a, b]].sum()))
-                found.append(ExplainedPair((self.names[a], self.names[b]), none, none, none, none, none))
-            else:
-                found.append(self._pair(a, b, kept.index(a), kept.index(b), counts, *figures))
+        figures = self._figures(kept) if len(kept) > 1 else None
+        both = combinations(range(len(kept)), 2)
+        found = [self._pair(kept[i], kept[j], i, j, counts, *figures) for i, j in both] if figures else []
         weighted = WeightedCounts.equal(counts) if self.clustered is None else self.clustered
         rates = (
             weighted.swapped(1).rate("selection_rate", 1),
@@ -109,8 +103,8 @@ class ExplainedColumn:
             weighted.rate("false_positive_rate", 1),
         )
         groups = {name: self._group(a, sizes[a], a in kept, rates) for a, name in enumerate(self.names)}
-        if len(self.names) < 2:
-            self.warnings.append(f"{title}: only one group is large enough; there is nothing to compare.")
+        if len(kept) < 2:
+            self.warnings.append(f"{title}: fewer than two groups are large enough; there is nothing to compare.")
         return ExplainedAttribute(groups, tuple(found))
 
     def _lacking(self, a: int, size: IntArray) -> str:

@@ -14,7 +14,7 @@ has an interval that is too narrow. The rates of an audit have better ones; give
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -225,13 +225,8 @@ class OwnPart(Part):
         label = frame.given.column("label")
         if self.asked.roles.prediction is None:
             return np.array(label[1])[label[0]], frame.rows.whole("score")
-        decided = frame.given.column("prediction")
-        mapped: list[Mapping[Hashable, Hashable]] = [{}, {}]
-        if label_map := frame.options.label_map:
-            mapped = [*label_map.apply(dict.fromkeys(label[1], 1), dict.fromkeys(decided[1], 1))]
-        columns = zip((label, decided), mapped, strict=True)
-        labels, predictions = (np.array([words.get(one, one) for one in known])[at] for (at, known), words in columns)
-        return labels, predictions
+        codes, values = frame.given.column("prediction")
+        return np.array(label[1])[label[0]], np.array(values)[codes]
 
 
 def _warnings(name: str, found: OwnMetric) -> Iterator[str]:

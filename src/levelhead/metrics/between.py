@@ -45,8 +45,6 @@ EXTREME = 1e-9
 """Closest level to 0 and 1 with a finite quantile."""
 LARGE = 1000
 """Standard deviation of hits, in rows, from which on they are taken as normal."""
-MANY = 10**9
-"""Rows that NumPy's hypergeometric law does not take, and beyond which SciPy's tables may crash."""
 DEALS = 2000
 """Deals of the hits behind a range by chance: the 95% quantile has a standard error of half a percent of the deals."""
 
@@ -351,11 +349,7 @@ def chance_range(hits: IntArray, rows: IntArray, *, deals: int = DEALS, seed: in
     share = hits / rows
     value = float(np.ptp(share))
     rng = np.random.default_rng([seed, 3])
-    if rows.sum() < MANY:
-        dealt = rng.multivariate_hypergeometric(rows, int(hits.sum()), size=deals) / rows
-    else:
-        dealt = rng.binomial(rows, hits.sum() / rows.sum(), size=(deals, len(rows))) / rows
-    ranges = np.ptp(dealt, axis=-1)
+    ranges = np.ptp(rng.multivariate_hypergeometric(rows, int(hits.sum()), size=deals) / rows, axis=-1)
     p = float((1 + (ranges >= value - 1e-12).sum()) / (deals + 1))
     expected, high = float(ranges.mean()), float(np.quantile(ranges, 0.95))
     return ChanceRange(value, expected, high, p)

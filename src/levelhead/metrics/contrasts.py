@@ -196,6 +196,17 @@ class Contrasts:
         return np.max(found, axis=0)
 
 
+def measured(table: Table, metric: str, positive: int | None = None) -> FloatArray:
+    """Return a metric of counts (..., groups, classes, classes) as it was measured, without an interval: (...).
+
+    NaN where a rate that the metric needs has no rows, and for a gap of fewer than two groups.
+    """
+    every = Enough.of(np.zeros(table.shape[-3:], np.int64), positive, 0)
+    if metric_of(metric).kind == "gap" and table.shape[-3] < 2:
+        return np.full(table.shape[:-3], np.nan)
+    return Contrasts(table, positive, every, smooth=False).values(metric)
+
+
 def _signs(part: tuple[str, ...]) -> list[tuple[int, ...]]:
     """Signs of the rates in each contrast of a part: of the contrasts that differ in all signs only one counts."""
     return [(1, *others) for others in itertools.product((1, -1), repeat=len(part) - 1)]

@@ -24,6 +24,8 @@ ONE_KIND = {"string", "bytes", "integer", "floating", "decimal", "boolean", "dat
 """What pandas calls the content of an object array that holds values of one kind, beside missing ones."""
 OF_CLASSES = "Of scores or one-hot rows, pass the class of each: .argmax(axis=1)."
 MOST_CELLS = 1 << 27  # a table of one gigabyte
+MOST_ROWS = 10**9 - 1
+"""Most rows that NumPy's hypergeometric law takes."""
 
 
 def distinct(
@@ -157,7 +159,7 @@ class Counts:
     ``table`` is int64 of shape (groups, classes, classes), indexed by group, true class, predicted class.
 
     Raises:
-        DataError: shape and names disagree, or a count is negative.
+        DataError: shape and names disagree, a count is negative, or there are a billion rows.
     """
 
     table: IntArray
@@ -170,6 +172,8 @@ class Counts:
         table = any_array(self.table, "The count table", False)
         if not np.issubdtype(table.dtype, np.integer) or (table < 0).any():
             raise DataError("Counts must be whole numbers of 0 or more. Do not pass averages.")
+        if table.sum() > MOST_ROWS:
+            raise DataError(f"There are more than {MOST_ROWS:,} rows. Divide all counts by a number, or draw a sample.")
         object.__setattr__(self, "table", table.astype(np.int64))
         object.__setattr__(self, "groups", tuple(self.groups))
         object.__setattr__(self, "classes", tuple(self.classes))

@@ -55,7 +55,7 @@ from scipy import special
 
 from levelhead.arrays import checked
 from levelhead.metrics import group as group_metrics
-from levelhead.metrics.between import MANY, check_level, normal_quantile
+from levelhead.metrics.between import check_level, normal_quantile
 from levelhead.metrics.contrasts import FEW, BoolArray, Contrasts, Enough, Moments
 from levelhead.metrics.counts import Counts, IntArray
 from levelhead.metrics.group import FloatArray, Rate, Table
@@ -186,8 +186,6 @@ def _shuffle(table: IntArray, replicates: int, seed: Sequence[int]) -> tuple[Int
         if min(len(groups), len(predicted)) < 2:
             return np.tile(cells, (replicates, 1, 1))
         sizes, totals = cells.sum(1), cells.sum(0)
-        if sizes.sum() >= MANY:
-            return _deal_many(sizes, totals, replicates, rng)
         if len(totals) == 2:  # the same law, in half the time, up to NumPy's limit
             second = rng.multivariate_hypergeometric(sizes, int(totals[1]), size=replicates)
             return np.stack([sizes - second, second], -1)
@@ -201,16 +199,6 @@ def _shuffle(table: IntArray, replicates: int, seed: Sequence[int]) -> tuple[Int
 
     by_label = [deal(table[:, k]) for k in range(table.shape[1])]
     return deal(table.sum(1))[:, :, None], np.stack(by_label, 2)
-
-
-def _deal_many(sizes: IntArray, totals: IntArray, replicates: int, rng: np.random.Generator) -> IntArray:
-    """Deal predictions of very many rows, (replicates, groups, classes), by the normal law of the same covariance."""
-    share, part = totals / totals.sum(), (sizes / sizes.sum())[:, None]
-    drawn = rng.standard_normal((replicates, len(sizes), len(totals)))
-    moved = np.sqrt(sizes)[:, None] * (np.sqrt(share) * drawn - share * (drawn @ np.sqrt(share))[..., None])
-    dealt = np.rint(sizes[:, None] * share + moved - part * moved.sum(1, keepdims=True)).clip(0).astype(np.int64)
-    dealt[..., -1] = (sizes - dealt[..., :-1].sum(-1)).clip(0)
-    return dealt
 
 
 @dataclass(frozen=True)
