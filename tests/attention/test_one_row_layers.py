@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
-from tiny_models import LABELS, SMALL, TEXT, Rows, backbone, batch, build, make, step, trained
+from tiny_models import LABELS, SMALL, TEXT, backbone, batch, build, step
 from torch import nn
 from transformers import (
     ElectraConfig,
@@ -18,12 +18,10 @@ from levelhead.attention import (
     DebiasConfig,
     append_encoder,
     attach,
-    calibrate,
     detach,
     readout_only,
 )
 from levelhead.attention.aligning import debiased_attention
-from levelhead.attention.capture import capture
 from levelhead.attention.one_row import Projections, attend_from_row, describe
 from levelhead.attention.probe import layer_of
 from levelhead.models.networks import ScratchViT
@@ -295,20 +293,6 @@ def test_a_plain_model_that_is_saved_loads_as_what_it_was(family, tmp_path, rows
     torch.testing.assert_close(loaded(**batch(family)).logits, plain(**batch(family)).logits)
     assert type(loaded) is type(build(family))
     assert len(rows) == 1
-
-
-@pytest.mark.parametrize(("kind", "name"), [("attach", "vit"), ("append", "bert")])
-def test_statistics_of_other_rows_are_known_to_be_missing(kind, name):
-    model, inputs = trained(make(kind, name), batch(name)), Rows(batch(name))
-    (seen,) = capture(model, inputs, 6, "cpu")
-    assert not seen.other_rows
-    if kind == "attach":
-        assert debiased_attention(model).debias.query.num_batches_tracked.tolist() == [1, 0, 0, 0, 0]
-        calibrate(model, [batch(name)])
-    else:
-        model = trained(whole(make(kind, name)), batch(name))
-    (seen,) = capture(model, inputs, 6, "cpu")
-    assert seen.other_rows
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])

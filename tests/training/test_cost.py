@@ -131,7 +131,7 @@ def test_a_mig_slice_is_not_billed_for_the_whole_gpu(nvml: PlayedNvml, seen_as: 
 
 def test_each_reading_between_counts(nvml: PlayedNvml) -> None:
     nvml.energy = iter([5_000_000, 6_000_000, 100, 9_000_000, 9_000_001]).__next__
-    with measured_cost(GPU, every_seconds=1000) as meter:
+    with measured_cost(GPU) as meter:
         nvml.pids = [7, 8, 9]  # numbers of the host, as seen inside a container
         meter._step(running=True)  # the third reading, after a reset; the last one is higher than the first again
         nvml.pids = [os.getpid()]
@@ -233,9 +233,10 @@ def test_the_file_is_closed_when_training_fails(tmp_path: Path, caplog: pytest.L
 KILLED = """
 import sys, time, torch
 from pathlib import Path
+from levelhead.training import cost
 from levelhead.training.cost import earlier_part, measured_cost
-file = Path(sys.argv[1])
-with measured_cost(torch.device("cpu"), file=file, earlier=earlier_part(file, begun=False), every_seconds=0.002):
+file, cost.EVERY_SECONDS = Path(sys.argv[1]), 0.002
+with measured_cost(torch.device("cpu"), file=file, earlier=earlier_part(file, begun=False)):
     time.sleep(60)
 """
 

@@ -18,7 +18,6 @@ from levelhead.attention import interface
 from levelhead.attention.aligning import Tap
 from levelhead.attention.block import AppendedClassifier
 from levelhead.attention.probe import as_probed, attended, find_readout, path_of, probe_inputs
-from levelhead.attention.standardize import QueryKeyStandardizer
 from levelhead.data.base import Inputs
 from levelhead.types import UnsupportedModelError
 
@@ -38,8 +37,6 @@ class Captured:
             none could be proved.
         mask: what the softmax sees besides: boolean (True: may look) or additive, broadcastable to (batch,
             heads, tokens, tokens), or None.
-        other_rows: whether queries of other rows mean anything. A layer that was trained on the readout row alone has
-            no statistics for them.
     """
 
     query: Tensor
@@ -50,7 +47,6 @@ class Captured:
     valid: Tensor | None
     readout: Tensor | None
     mask: Tensor | None = None
-    other_rows: bool = True
 
 
 def capture(model: nn.Module, inputs: Inputs, batch_size: int, device: torch.device | str) -> Iterator[Captured]:
@@ -111,7 +107,6 @@ def captured(tap: Tap, seen: interface.Attended) -> Captured:
         None if valid is None else valid.cpu(),
         None if row is None else row.cpu(),
         mask,
-        not _row_alone(seen.module._modules.get("debias")),
     )
 
 
@@ -152,10 +147,3 @@ def attention_logits(captured: Captured) -> Tensor:
     if mask is not None:
         logits = logits.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else logits + mask
     return logits
-
-
-def _row_alone(debias: Any) -> bool:
-    """Whether a layer has computed the readout row alone, even once: other queries' statistics are out of date then."""
-    if not isinstance(debias, QueryKeyStandardizer):
-        return False
-    return bool((debias.query.num_batches_tracked < debias.key.num_batches_tracked).any())

@@ -200,7 +200,8 @@ def inspect_runs(
     if not runs:
         raise ConfigError("No run was given: name a folder that `levelhead train` made.")
     recipes = {folder: _recipe(folder) for folder in (*runs, *against)}
-    _refuse_other_tasks(recipes)
+    labels = ("data.target", "data.threshold", "data.label_map", "data.ignore_label")
+    _agree(recipes, ("data.name", *labels), "runs of one data set and one target")
     for folders in (runs, against):
         _refuse_other_trainings(folders, recipes)
     found: dict[str, list[ModelInside]] = {}
@@ -248,21 +249,16 @@ def inspect_runs(
     )
 
 
-def _refuse_other_tasks(recipes: Recipes) -> None:
-    """Raise :class:`ConfigError`, before any run is opened, unless finished runs are of one data set and one target."""
-    labels = {
-        key
-        for one in recipes.values()
-        for key in one
-        if key.startswith(("data.target", "data.threshold", "data.label_map", "data.ignore_label"))
-    }
+def _agree(recipes: Recipes, keys: tuple[str, ...], advice: str) -> None:
+    """Raise :class:`ConfigError` unless the recipes of finished runs are equal in what begins with these keys."""
     start, first = next(iter(recipes.items()))
-    for key in ("data.name", *sorted(labels)):
+    every = {key for one in recipes.values() for key in one if key.startswith(keys)}
+    for key in sorted(every, key=lambda key: (not key.endswith(".name"), key)):
         for folder, recipe in recipes.items():
             if recipe.get(key) != first.get(key):
                 raise ConfigError(
                     f"{start} and {folder} differ in {key}: {quoted(first.get(key))} and {quoted(recipe.get(key))}. "
-                    "Give runs of one data set and one target."
+                    f"Give {advice}."
                 )
 
 
@@ -275,19 +271,15 @@ def _refuse_other_trainings(folders: Sequence[Path], recipes: Recipes) -> None:
     """Raise :class:`ConfigError` unless finished runs, which are pooled, are seeds or folds of one training."""
     known: list[dict[str, Any]] = []
     for folder in folders:
-        recipe = recipes[folder]
-        known.append({key: recipe[key] for key in recipe if key not in ("data.root", "name")})
-        first, last = known[0], known[-1]
-        if last in known[:-1]:
-            twice = folders[known.index(last)]
-            raise ConfigError(f"{twice} and {folder} are one training: give each seed or fold once.")
-        options = sorted(key for key in first | last if key.split(".")[0] in ("method", "model"))
-        for key in ("method.name", *options):
-            if first.get(key) != last.get(key):
-                raise ConfigError(
-                    f"{folders[0]} and {folder} differ in {key}: {quoted(first.get(key))} and {quoted(last.get(key))}. "
-                    "Give seeds or folds of one method, and the other method as --against."
-                )
+        own = {key: value for key, value in recipes[folder].items() if key not in ("data.root", "name")}
+        if own in known:
+            raise ConfigError(
+                f"{folders[known.index(own)]} and {folder} are one training: give each seed or fold once."
+            )
+        known.append(own)
+    if folders:
+        advice = "seeds or folds of one method, and the other method as --against"
+        _agree({folder: recipes[folder] for folder in folders}, ("method.", "model."), advice)
 
 
 def _two(counts: Mapping[str, int], pair: tuple[str, ...] | None, attribute: str) -> tuple[tuple[str, str], list[str]]:

@@ -148,7 +148,7 @@ def measure(
         return rows.inputs_of(index, device)
 
     opened = Dissection(model, inputs_of(rows.index[:2]))
-    disparity, seen = Disparity(2), _Seen()
+    disparity, seen = Disparity(), _Seen()
     for at, (where, index) in enumerate(batches):
         inside = opened.look(inputs_of(index))
         disparity.add(inside.captured, torch.from_numpy(rows.member[where].astype(np.int64)))
@@ -305,8 +305,8 @@ def _attention(
     else:
         reason = "rows differ in length, so that keys at one position are not comparable"
         scaled = AgainstChance.of(Estimate.undefined(reason, len(rows.label)), np.zeros(0))
-    gap = disparity.between(0, 1)
-    delta, bound = np.abs(gap.delta[:, 0]), gap.bound[:, 0]
+    delta, bound = disparity.between()
+    delta = np.abs(delta)
     shares = [float((~rows.member).mean()), float(rows.member.mean())]
     size, tap = seen.vectors["query"][0].shape[1] // len(delta), disparity.scaling
     # The scaling is 1 / (sqrt(head size) * temperature).

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import logging
-import math
 import resource
 import sys
 import threading
@@ -211,8 +210,8 @@ class Meter:
                 except OSError as error:  # a full disk must not end a training that could continue
                     logger.warning("The cost so far could not be written to %s: %s", self._file, error)
 
-    def _watch(self, every_seconds: float) -> None:
-        while not self._stopped.wait(every_seconds):
+    def _watch(self) -> None:
+        while not self._stopped.wait(EVERY_SECONDS):
             self._step(running=True)
 
     def result(self, rows: int | None = None) -> dict[str, Any]:
@@ -236,19 +235,16 @@ def measured_cost(
     file: Path | None = None,
     earlier: dict[str, Any] | None = None,
     processes: int = 1,
-    every_seconds: float = EVERY_SECONDS,
 ) -> Iterator[Meter]:
     """Measure the block: a training on ``device``, in this process.
 
     ``energy="counter"`` reads the GPU's energy counter, ``"off"`` none. ``file`` keeps the cost so far, every
-    ``every_seconds``, for a run that is killed; ``earlier`` is what :func:`earlier_part` found there, and is added. Of
+    10 seconds, for a run that is killed; ``earlier`` is what :func:`earlier_part` found there, and is added. Of
     several ``processes`` this one alone is measured: memory is its own, and energy is not told. A figure that cannot be
     measured never stops the block.
     """
     if energy not in get_args(EnergyOption):
         raise ConfigError(f"energy is {energy!r}; choose from {', '.join(get_args(EnergyOption))}.")
-    if not 0 < every_seconds < math.inf:
-        raise ConfigError(f"every_seconds is {every_seconds}; it must be positive and finite.")
     import torch
 
     if device.type == "cuda":
@@ -257,7 +253,7 @@ def measured_cost(
         torch.cuda.reset_peak_memory_stats(device)
     meter = Meter(device, energy, file, earlier, processes)
     meter._step(running=True)
-    thread = threading.Thread(target=meter._watch, args=(every_seconds,), name="levelhead-cost", daemon=True)
+    thread = threading.Thread(target=meter._watch, name="levelhead-cost", daemon=True)
     thread.start()
     try:
         yield meter
