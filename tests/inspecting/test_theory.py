@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import integrate, special
+from scipy import special
 
 from levelhead.attention import QueryKeyStandardizer
 from levelhead.inspecting import theory
@@ -152,17 +152,6 @@ def test_the_distribution_free_bound_is_attained(share: float, head_size: int) -
 
 
 # ------------------------------------------------------------------------------------------------ Gaussian groups
-
-
-@many
-@given(st.floats(-8, 8), st.floats(0.01, 8))
-def test_the_folded_normal_mean_agrees_with_quadrature(mean: float, deviation: float) -> None:
-    def folded(x: float) -> float:
-        return abs(x) * math.exp(-(((x - mean) / deviation) ** 2) / 2) / deviation / math.sqrt(2 * math.pi)
-
-    ends = mean - 12 * deviation, mean + 12 * deviation
-    total, _ = integrate.quad(folded, *ends, points=[0.0, mean], epsabs=0, epsrel=1e-10)
-    assert float(folded_normal_mean(mean, deviation)) == pytest.approx(total, rel=1e-9, abs=1e-12)
 
 
 def test_the_folded_normal_lemma() -> None:

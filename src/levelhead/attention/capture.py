@@ -102,7 +102,10 @@ def captured(tap: Tap, seen: interface.Attended) -> Captured:
     if mask is not None:
         mask = mask.cpu() if mask.dtype == torch.bool else settled(mask)
     return Captured(
-        *map(settled, (seen.raw_query, seen.raw_key, seen.query, seen.key)),
+        settled(seen.raw_query),
+        settled(seen.raw_key),
+        settled(seen.query),
+        settled(seen.key),
         seen.scaling,
         None if valid is None else valid.cpu(),
         None if row is None else row.cpu(),

@@ -150,7 +150,7 @@ def attention_figures(
             shares.append(torch.column_stack(shares_of_patches(captured, outside)))
     if not vectors and not shares:
         raise UnsupportedModelError("The classifier of this run reads no single row and has no patches to draw.")
-    there = {"query": np.ones(len(opened.index), dtype=bool)}
+    there = {"query": np.ones(len(opened.groups.values), dtype=bool)}
     there |= {"key": torch.cat(present).numpy()} if present else {}
     panels, shuffled = [], {}
     for (tensor, stage), parts in vectors.items():
@@ -240,8 +240,8 @@ def _cells(opened: OpenedRun, found: Array, grid: tuple[int, int]) -> list[Cell]
             unknown = np.full(own.shape[1], np.nan)
             mean = own.mean(axis=0) if len(own) else unknown
             error = own.std(axis=0, ddof=1) / np.sqrt(len(own)) if len(own) > 1 else unknown
-            maps = (each[:-1].reshape(grid).tolist() for each in (mean, error))
-            cells.append(Cell(group, label, len(own), *maps, float(mean[-1])))
+            shares, errors = (each[:-1].reshape(grid).tolist() for each in (mean, error))
+            cells.append(Cell(group, label, len(own), shares, errors, float(mean[-1])))
     return cells
 
 
@@ -249,7 +249,7 @@ def _difference(cells: list[Cell]) -> Difference:
     """Compare the groups of one label."""
     maps = np.array([cell.attention_on_patches for cell in cells])
     if len(cells) == 2:
-        error = np.hypot(*(cell.standard_error for cell in cells)).tolist()
+        error = np.hypot(cells[0].standard_error, cells[1].standard_error).tolist()
         return Difference(
             cells[0].label, f"{cells[1].group} minus {cells[0].group}", (maps[1] - maps[0]).tolist(), error
         )

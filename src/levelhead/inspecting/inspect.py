@@ -222,8 +222,7 @@ def inspect_runs(
             places = [opened.groups.names.index(one) for one in chosen]
             index, member = _drawn(codes, places, max_rows, seed)
             said |= dict.fromkeys([*about, *_sampled(len(index), int(np.isin(codes, places).sum()))])
-            opened = opened.of_rows(index, torch.from_numpy(member.astype(np.int64)), chosen)
-            rows = _rows_of_run(opened, member, chosen)
+            rows = _rows_of_run(opened, index, member, chosen)
             inside = measure(
                 opened.model,
                 rows,
@@ -235,7 +234,8 @@ def inspect_runs(
                 ),
             )
             found.setdefault(name, []).append(inside)
-            measured_on.setdefault(name, {})[_fingerprint(opened)] = opened.source.groups
+            sizes = dict(zip(chosen, (int((~member).sum()), int(member.sum())), strict=True))
+            measured_on.setdefault(name, {})[f"{opened.examples.fingerprint} {len(index)}"] = sizes
             name_of_attribute = opened.source.attribute
     warnings = [*said, _one_training(found)]
     folds = next(iter(measured_on.values())).values()
@@ -321,26 +321,20 @@ def _one_training(found: Mapping[str, Sequence[ModelInside]]) -> str:
     return ""
 
 
-def _rows_of_run(opened: OpenedRun, member: Any, groups: tuple[str, str]) -> Rows:
+def _rows_of_run(opened: OpenedRun, index: Tensor, member: Any, groups: tuple[str, str]) -> Rows:
     grid = patch_grid(opened.model)
     shown: dict[str, Array] = {}
-    if grid is not None and (parts := part_fractions(opened, *grid)) is not None:
+    if grid is not None and (parts := part_fractions(opened, index, *grid)) is not None:
         shown = {name: parts[:, :, at] for at, name in enumerate(MASK_NAMES)}
-    together = _clusters(opened)
-    return Rows(
-        opened.examples.inputs, opened.index, opened.examples.labels.numpy(), member, groups, together, grid, shown
-    )
+    labels = opened.examples.labels[index].numpy()
+    return Rows(opened.examples.inputs, index, labels, member, groups, _clusters(opened, index), grid, shown)
 
 
-def _clusters(opened: OpenedRun) -> Ints | None:
+def _clusters(opened: OpenedRun, index: Tensor) -> Ints | None:
     """Codes of rows that belong together; None where no two do."""
     data = opened.experiment.data
     people = data.clusters(opened.split) if isinstance(data, Fold) else data.people(opened.split)
     if people is None:
         return None
-    codes = np.unique(np.asarray(people)[opened.index.numpy()], return_inverse=True)[1]
+    codes = np.unique(np.asarray(people)[index.numpy()], return_inverse=True)[1]
     return None if codes.max() + 1 == len(codes) else codes
-
-
-def _fingerprint(opened: OpenedRun) -> str:
-    return f"{opened.examples.fingerprint} {len(opened.index)}"

@@ -182,8 +182,8 @@ def _most(one: Record, signed: bool) -> str:
     values = np.array(one["difference"], float)
     if np.isnan(values).any():
         return f"Given {one['label']}, attention is not compared: a group has no rows, or it is not finite."
-    down, across = np.unravel_index(np.abs(values).argmax(), values.shape)
-    points = f"{number(100 * values[down, across], signed=signed)} points, {one['what']}"
+    down, across = divmod(int(np.abs(values).argmax()), values.shape[1])
+    points = f"{number(100 * float(values[down, across]), signed=signed)} points, {one['what']}"
     return f"Given {one['label']}, attention differs most in row {down + 1}, column {across + 1}: {points}."
 
 

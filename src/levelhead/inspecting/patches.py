@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 import torch
+from torch import Tensor
 
 from levelhead.attention.capture import Captured, attention_logits
 from levelhead.data.portraits import MASK_NAMES, Portraits
@@ -39,12 +40,15 @@ def patch_grid(model: Any) -> tuple[int, int] | None:
     return height // tall, width // wide
 
 
-def part_fractions(opened: OpenedRun, down: int, across: int) -> Array | None:
-    """Fraction of each patch's pixels that show each part (rows, patches, parts); None but for drawn portraits."""
+def part_fractions(opened: OpenedRun, index: Tensor, down: int, across: int) -> Array | None:
+    """Fraction of each patch's pixels that show each part (rows, patches, parts) of the rows at ``index`` (rows,).
+
+    None but for drawn portraits.
+    """
     data = opened.experiment.data
     if not isinstance(data, Portraits):
         return None
-    masks = data.masks(opened.split)[opened.index]
+    masks = data.masks(opened.split)[index]
     blocks = masks.unflatten(1, (down, -1)).unflatten(3, (across, -1))  # rows, down, tall, across, wide
     shares = [(blocks == code).double().mean(dim=(2, 4)).flatten(1) for code in range(len(MASK_NAMES))]
     return cast(Array, torch.stack(shares, dim=2).numpy())

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from levelhead.attention.capture import Captured, capture
 from levelhead.data import Examples, Groups, Split
@@ -37,10 +36,7 @@ class Source(Finding):
 
 @dataclass(frozen=True)
 class OpenedRun:
-    """A finished run with its network and one split, whose rows know their group of one attribute.
-
-    ``index`` (rows,) are the rows that figures are about, positions in the inputs; labels and groups are theirs.
-    """
+    """A finished run with its network and one split, whose rows know their group of one attribute."""
 
     source: Source
     experiment: Experiment
@@ -48,23 +44,11 @@ class OpenedRun:
     groups: Groups
     model: Any
     device: torch.device
-    index: Tensor
 
     @property
     def split(self) -> Split:
         """The split that the rows are of."""
         return cast(Split, self.source.split)
-
-    def of_rows(self, index: Tensor, member: Tensor, names: tuple[str, ...]) -> OpenedRun:
-        """Return the run with the rows ``index`` alone, of which ``member`` (rows,) int64 says the group."""
-        counts = torch.bincount(member, minlength=len(names)).tolist()
-        return replace(
-            self,
-            source=replace(self.source, groups=dict(zip(names, counts, strict=True))),
-            examples=replace(self.examples, labels=self.examples.labels[index]),
-            groups=Groups(self.groups.attribute, member, names),
-            index=index,
-        )
 
     def passes(self) -> Iterator[Captured]:
         """Run the network over the split and yield what its last layer computed, batch by batch."""
@@ -95,5 +79,4 @@ def open_run(folder: Path, split: Split, data_root: Path | None, attribute: str 
         )
     source = Source(folder.resolve().name, **run.about, split=split, attribute=groups.attribute, groups=sizes)
     model = run.load_model()
-    every = torch.arange(len(groups.values))
-    return OpenedRun(source, experiment, run.prepared(split, model), groups, model, run.device, every)
+    return OpenedRun(source, experiment, run.prepared(split, model), groups, model, run.device)
