@@ -33,7 +33,7 @@ from levelhead.terminal import Progress, silent
 from levelhead.training.checkpoint import Keeper
 from levelhead.training.config import TrainConfig, check_step_size
 from levelhead.training.loop import Loop, epoch_generator
-from levelhead.training.processes import make_accelerator
+from levelhead.training.processes import make_accelerator, refuse_several
 from levelhead.training.work import Work
 from levelhead.types import ConfigError, DataError, check_numbers, check_seed
 
@@ -205,8 +205,7 @@ def train_klaad(
         raise DataError("There are no triplets to train on.")
     refuse_shared_terms(triplets, held_out)
     accelerator = make_accelerator(TrainConfig(device=config.train.device, precision=config.train.precision))
-    if accelerator.num_processes > 1:
-        raise ConfigError("KLAAD trains in one process: start it without torchrun or accelerate launch.")
+    refuse_several(accelerator, "KLAAD")
     work = folder and Work(folder, "model", lambda begun: read_json(begun / TRAINING), TRAINING, FREE)
     with work.locked() if work else contextlib.nullcontext():
         if work:

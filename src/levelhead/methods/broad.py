@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, ClassVar
 from levelhead.methods.base import Method
 from levelhead.methods.group_dro import group_count
 from levelhead.objectives.regions import RegionalDebiasing
+from levelhead.training.processes import refuse_several
 from levelhead.training.stage import Stage
-from levelhead.types import ConfigError, check_numbers
+from levelhead.types import check_numbers
 
 if TYPE_CHECKING:
     from levelhead.training.lab import Lab
@@ -47,8 +48,7 @@ class BROAD(Method):
 
     def stages(self, lab: Lab) -> Iterator[Stage]:
         """Train classifier and adversary together once."""
-        if lab.accelerator.num_processes > 1:  # of which each would train an adversary of its own
-            raise ConfigError("method broad trains in one process: start it without accelerate launch or torchrun")
+        refuse_several(lab.accelerator, "method broad")  # each would train an adversary of its own
         objective = RegionalDebiasing(
             lab.new_model(),
             len(lab.validation.class_names),

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from levelhead.objectives.base import Objective
+from levelhead.objectives.base import Objective, learnt
 from levelhead.objectives.cross_entropy import cross_entropies, weighted_mean
 from levelhead.types import Batch
 
@@ -45,11 +45,8 @@ class AdversarialReweighting(Objective):
 
     def param_groups(self) -> list[dict[str, Any]]:
         """Return the learner's parameters and the adversary's, which may have a learning rate of its own."""
-        learner, own = (
-            {"params": [parameter for parameter in network.parameters() if parameter.requires_grad]}
-            for network in (self.model, self.adversary)  # which may share a frozen backbone
-        )
-        return [learner, own | ({} if self.rate is None else {"lr": self.rate})]
+        rate = {} if self.rate is None else {"lr": self.rate}
+        return [{"params": learnt(self.model)}, {"params": learnt(self.adversary), **rate}]
 
     def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the sum of both terms, and for the log the plain mean and the largest lambda."""

@@ -10,6 +10,11 @@ from torch import Tensor, nn
 from levelhead.types import Batch
 
 
+def learnt(module: nn.Module) -> list[nn.Parameter]:
+    """Return the parameters of a module that training changes: those that need a gradient."""
+    return [parameter for parameter in module.parameters() if parameter.requires_grad]
+
+
 class Objective(nn.Module, ABC):
     """A loss together with the network it trains.
 
@@ -31,4 +36,4 @@ class Objective(nn.Module, ABC):
 
     def param_groups(self) -> list[dict[str, Any]]:
         """Return the optimiser's parameter groups; by default every trainable parameter in one group."""
-        return [{"params": [parameter for parameter in self.parameters() if parameter.requires_grad]}]
+        return [{"params": learnt(self)}]

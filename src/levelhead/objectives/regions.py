@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from levelhead.objectives.base import Objective
+from levelhead.objectives.base import Objective, learnt
 from levelhead.objectives.cross_entropy import cross_entropies, weighted_mean
 from levelhead.types import Batch
 
@@ -74,7 +74,7 @@ class RegionalDebiasing(Objective):
 
     def param_groups(self) -> list[dict[str, Any]]:
         """Return the classifier's parameters: the adversary's steps are its own, not those of the stage's optimiser."""
-        return [{"params": [parameter for parameter in self.model.parameters() if parameter.requires_grad]}]
+        return [{"params": learnt(self.model)}]
 
     def adversary_losses(self, logits: Tensor, batch: Batch) -> Tensor:
         """Return the adversary's cross-entropy of each row's group, (batch,); ``logits`` (batch, classes)."""

@@ -37,7 +37,7 @@ from levelhead.terminal import Progress, silent
 from levelhead.training.checkpoint import Keeper, Position
 from levelhead.training.cost import EnergyOption
 from levelhead.training.loop import Loop, epoch_generator
-from levelhead.training.processes import make_accelerator
+from levelhead.training.processes import make_accelerator, refuse_several
 from levelhead.training.work import CONFIG, Work, environment
 from levelhead.types import ConfigError, quoted
 
@@ -102,8 +102,7 @@ def pretrain(
     """
     config, folder = config or PretrainConfig(), Path(folder)
     accelerator = make_accelerator(config.train.schedule())
-    if accelerator.num_processes > 1:
-        raise ConfigError("Pretraining runs in one process: start it without accelerate launch or torchrun.")
+    refuse_several(accelerator, "pretraining")
     _refuse_folder(folder)
     recipe = {**_about(pictures), **config.to_dict()}
     inside = folder / FOLDER

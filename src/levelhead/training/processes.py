@@ -49,6 +49,12 @@ def forget_training() -> None:
         torch.cuda.empty_cache()
 
 
+def refuse_several(accelerator: Accelerator, what: str) -> None:
+    """Raise :class:`~levelhead.types.ConfigError` in several processes, for ``what`` trains in one alone."""
+    if accelerator.num_processes > 1:
+        raise ConfigError(f"{what} trains in one process: start it without accelerate launch or torchrun.")
+
+
 def make_accelerator(config: TrainConfig) -> Accelerator:
     """Return accelerate's view of device and processes; every call in one process gives the same.
 
