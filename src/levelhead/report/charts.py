@@ -118,7 +118,7 @@ def _panel(figure: str, shown: Sequence[tuple[Subject, str]], record: Record, ea
     own = record.get("titles") or {}
     title, about = (title_of(figure, own), "") if pairs or own else question(figure, Words(record))
     axis = blocks.SHARES if share else blocks.axis([*ends, *([] if neutral is None else [neutral])], 4)
-    longest = max(len(word) for line in lines for word in line["text"].split())
+    longest = max((len(word) for line in lines for word in line["text"].split()), default=0)
     return {"title": title, "about": about, "axis": axis, "neutral": neutral, "rows": rows, "longest": longest}
 
 
