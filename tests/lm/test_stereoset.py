@@ -12,7 +12,7 @@ import pytest
 from speakers import Speaker, ends
 
 from levelhead.lm.base import Answer, Item, Scores
-from levelhead.lm.intervals import SHARE, estimated, paired_difference, ratio
+from levelhead.lm.intervals import SHARE, estimated, ratio
 from levelhead.lm.stereoset import StereoSet
 from levelhead.lm.stereoset.data import SENTENCES, TASKS, read_terms
 from levelhead.lm.stereoset.score import score_answers
@@ -127,19 +127,11 @@ def test_averages_are_over_terms_and_icat_has_no_interval() -> None:
         expected = estimated([[term[place], 1] for term in terms], None, ratio, ends=SHARE)
         assert ends(scores.overall[name]) == pytest.approx(ends(expected))
     found: Any = scores.overall["stereotype_score"]
-    assert found.sample.ids == tuple(("None", f"term{term:02}") for term in range(11))
+    assert found.sample.ids == tuple(f"term{term:02}" for term in range(11))
     icat = scores.overall["icat"]
     assert icat.value == pytest.approx(2 * 9 / 11 * 5 / 11)
     assert math.isnan(icat.low)
     assert icat.reason == "no interval: ICAT is a minimum, see the intervals of SS and LMS"
-
-
-def test_masked_and_causal_likelihoods_are_no_pair() -> None:
-    items = items_of({f"term{term}": 1 for term in range(11)})
-    causal = [answer(item, -1.0, -2.0, -9.0) for item in items]
-    masked = [Answer(one.id, {**one.content, "measure": "pseudo_log_likelihood"}) for one in causal]
-    figures = [score_answers(items, some).overall["stereotype_score"] for some in (causal, masked)]
-    assert paired_difference(*figures).reason == "the two are on different items, tokens or measures"
 
 
 @pytest.mark.parametrize("name", ["dev.json", "dev.json.gz", "stereoset_dev.jsonl", "stereoset_dev.jsonl.gz"])
@@ -187,10 +179,9 @@ def test_a_causal_model_is_asked_for_sentences_given_their_context(tmp_path: Pat
         assert answers[item.id] == {**likelihoods, "tokens": tokens, "measure": "log_likelihood"}
     assert scores.overall["stereotype_score"].value == scores.overall["language_modeling_score"].value == 1
     assert scores.overall["icat"].value == 0
-    assert not any("masked" in note for note in scores.notes)
 
 
-def test_the_whole_text_is_an_option_and_the_only_way_for_a_masked_model(tmp_path: Path) -> None:
+def test_the_whole_text_is_an_option(tmp_path: Path) -> None:
     write(tmp_path, "dev.json")
     items = StereoSet().read(tmp_path)
     last, texts = items[-1].id, [f"{RECORDS[-1]['context']} {RECORDS[-1][name]}" for name in SENTENCES]
@@ -198,11 +189,6 @@ def test_the_whole_text_is_an_option_and_the_only_way_for_a_masked_model(tmp_pat
     answers, _ = ask(StereoSet(intersentence="whole"), model, items)
     assert model.asked[0] == ("", texts)
     assert answers[last]["tokens"] == dict.fromkeys(SENTENCES, 10)
-    model = Speaker(cost, causal=False)
-    masked, scores = ask(StereoSet(), model, items)
-    assert model.asked[:3] == [(text, text) for text in reversed(texts)]
-    assert masked[last] == {**answers[last], "measure": "pseudo_log_likelihood"}
-    assert any("masked" in note and "next-sentence head" in note for note in scores.notes)
 
 
 @pytest.mark.data

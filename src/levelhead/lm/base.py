@@ -297,6 +297,7 @@ class SentenceBenchmark(Task):
 
     def check(self, model: LanguageModel) -> None:
         """Raise :class:`~levelhead.types.ConfigError` for a lead before the sentences of a masked model."""
+        super().check(model)
         if self.lead and not model.causal:
             raise ConfigError(f"{self.name}: other wordings are for causal models; {model.name} is a masked one.")
 

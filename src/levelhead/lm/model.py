@@ -341,8 +341,8 @@ class LanguageModel:
 
         Tokens that both sentences share are found by ``difflib`` on the token ids, special tokens included. All but
         the first and the last shared one (CLS and SEP) are masked one at a time, in each sentence, and the
-        log-probabilities of the right tokens are summed. A text paired with itself is masked once, and has two equal
-        sums: all its tokens. Sentences that share nothing have sums and tokens of 0: check before dividing.
+        log-probabilities of the right tokens are summed. Sentences that share nothing have sums and tokens of 0: check
+        before dividing.
 
         Source: Nangia et al., EMNLP 2020, section 3, and ``metric.py`` of its release.
         """
@@ -353,12 +353,9 @@ class LanguageModel:
         for index, (first, second) in enumerate(ids):
             for row in (first, second):
                 self._check(len(row), f"A sentence of pair {name_of(names, index)}")
-            alike = first == second
-            shared = [(at, at) for at in range(len(first))] if alike else shared_positions(first, second)
-            asked = [(first, at) for at, _ in shared[1:-1]]
-            counts[index] = len(asked)
-            asked += [] if alike else [(second, at) for _, at in shared[1:-1]]
-            parts[index] = len(asked)
+            shared = shared_positions(first, second)[1:-1]
+            asked = [(first, at) for at, _ in shared] + [(second, at) for _, at in shared]
+            counts[index], parts[index] = len(shared), len(asked)
             masked += [((index, number), row, at) for number, (row, at) in enumerate(asked)]
         yield from ((index, (0.0, 0.0, 0)) for index, count in counts.items() if not count)
         # Of one length: some networks mix padding into a text, whatever the mask says (ConvBERT, Nystromformer, FNet).

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from levelhead.arrays import check_fields
 from levelhead.data.base import Card
 from levelhead.lm.base import Answer, Headline, Item, Scores, SentenceBenchmark
-from levelhead.lm.batches import gathered
 from levelhead.lm.stereoset.data import INTER, SENTENCES, keep_terms, read_stereoset, stereoset_file
-from levelhead.lm.stereoset.score import PSEUDO, score_answers
-
-if TYPE_CHECKING:
-    from levelhead.lm.model import LanguageModel
+from levelhead.lm.stereoset.score import score_answers
 
 __all__ = ["StereoSet"]
 
@@ -28,7 +24,7 @@ class StereoSet(SentenceBenchmark):
     length.
     ``intersentence`` says what a causal model is asked there: the sentence given its context ("given_context"; the
     context is the same for all three, and in a mean over the whole text it would favour long sentences) or the whole
-    text, context and sentence ("whole"). A masked model is always requested the whole text.
+    text, context and sentence ("whole").
     ``terms`` keep only the items of these target terms: the held-out ones of a
     model that was trained on StereoSet.
     """
@@ -38,6 +34,7 @@ class StereoSet(SentenceBenchmark):
 
     name: ClassVar[str] = "stereoset"
     sentences: ClassVar[tuple[str, ...]] = SENTENCES
+    causal_only: ClassVar[bool] = True
     headlines: ClassVar[Mapping[str, Headline]] = {
         "stereotype_score": ("bias", "half", 0.5),
         "icat": ("both", "high", 1.0),
@@ -63,19 +60,6 @@ class StereoSet(SentenceBenchmark):
         """Read the items of the owners' ``dev.json`` or of the compact file in ``stereoset/`` below ``root``."""
         items = read_stereoset(stereoset_file(root))
         return items if self.terms is None else keep_terms(items, self.terms)
-
-    def ask(self, model: LanguageModel, items: Sequence[Item]) -> Iterator[Answer]:
-        """Yield the log-likelihoods of the three sentences of each item, with their numbers of tokens."""
-        if model.causal:
-            yield from super().ask(model, items)
-            return
-        self.check(model)
-        # A text shares all its tokens with itself, so this is the pseudo-log-likelihood of all of them.
-        pairs = [(text, text) for item in items for text in (whole_text(item, name) for name in SENTENCES)]
-        names, many = [item.id for item in items for _ in SENTENCES], len(SENTENCES)
-        each = ((divmod(at, many), found) for at, found in model.shared_pseudo_log_likelihoods(pairs, names))
-        for row, found in gathered(each, dict.fromkeys(range(len(items)), many)):
-            yield Answer(items[row].id, self.content([(value, tokens) for value, _, tokens in found], PSEUDO))
 
     def context(self, item: Item) -> str:
         """Return the lead, and the sentence before where it is given."""
