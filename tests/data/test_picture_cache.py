@@ -17,7 +17,7 @@ from levelhead import terminal
 from levelhead.data import Examples, images
 from levelhead.data.cache import picture_inputs
 from levelhead.data.cache_folder import cache_folder
-from levelhead.data.images import decode_images, fingerprint
+from levelhead.data.images import ImageInputs, decode_images
 from levelhead.data.text_files import say_once
 from levelhead.types import DataError
 
@@ -30,6 +30,10 @@ PROCESSES = multiprocessing.get_context("fork")
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("LEVELHEAD_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache" / "pictures"
+
+
+def fingerprint(labels: torch.Tensor) -> str:
+    return ImageInputs(DECODED).with_labels(labels, ("a", "b")).fingerprint
 
 
 def read(pictures: list[bytes | None] | None = None, labels: torch.Tensor = LABELS, **options: Any) -> Examples:
@@ -51,12 +55,12 @@ def test_the_second_reader_decodes_nothing_and_sees_the_same(cache: Path, monkey
     rows = torch.tensor([4, 1])
     for examples in (first, second):
         assert torch.equal(pixels(examples), DECODED)
-        assert examples.fingerprint == fingerprint(DECODED, LABELS)
+        assert examples.fingerprint == fingerprint(LABELS)
         expected = images.ImageInputs(DECODED).batch(rows)["pixel_values"]
         assert torch.equal(examples.inputs.batch(rows)["pixel_values"], expected)
     pixels(first).zero_()  # which does not reach the file
     assert torch.equal(pixels(read()), DECODED)
-    assert read(labels=LABELS.flip(0)).fingerprint == fingerprint(DECODED, LABELS.flip(0))
+    assert read(labels=LABELS.flip(0)).fingerprint == fingerprint(LABELS.flip(0))
     (file,) = cache.iterdir()
     content = np.load(file)  # pixels, and nothing else
     assert (content.shape, content.dtype) == ((6, 3, 64, 64), np.uint8)
@@ -106,7 +110,7 @@ def test_where_the_cache_lies(
         raise KeyError(user)
 
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert read().fingerprint == fingerprint(DECODED, LABELS)  # with LEVELHEAD_CACHE=off
+    assert read().fingerprint == fingerprint(LABELS)  # with LEVELHEAD_CACHE=off
     assert list(tmp_path.iterdir()) == []
     monkeypatch.delenv("LEVELHEAD_CACHE")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
@@ -120,7 +124,7 @@ def test_where_the_cache_lies(
         monkeypatch.delenv(name)
     say_once.cache_clear()
     assert cache_folder() is None
-    assert read().fingerprint == fingerprint(DECODED, LABELS)
+    assert read().fingerprint == fingerprint(LABELS)
     assert ["no home folder" in record.message for record in caplog.records] == [True]
     monkeypatch.setenv("LEVELHEAD_CACHE", "~/pictures")
     assert cache_folder() is None
@@ -185,4 +189,4 @@ def test_a_killed_process_leaves_nothing_half_read(cache: Path) -> None:
         process.join(60)
     assert sorted([counts.get(), counts.get()]) == [0, 6]  # two that wait do the work once
     assert [file.suffix for file in cache.iterdir()] == [".npy"]
-    assert read().fingerprint == fingerprint(DECODED, LABELS)
+    assert read().fingerprint == fingerprint(LABELS)

@@ -145,5 +145,5 @@ def test_formats_that_need_another_program_are_not_opened(tmp_path: Path, monkey
     data = image_folder(tmp_path, "page.png")
     Image.new("RGB", (8, 8)).save(tmp_path / "pets" / "page.png", "EPS")
     monkeypatch.setattr("subprocess.check_call", lambda *_, **__: pytest.fail("another program was started"))
-    with pytest.raises(DataError, match=r"page\.png cannot be decoded"):
+    with pytest.raises(DataError, match="row 1 cannot be decoded"):
         data.examples("train")

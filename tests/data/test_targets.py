@@ -146,7 +146,7 @@ def test_splits_of_unknown_words_are_never_dealt_anew_in_silence(
     table(split=["a"] * 200 + ["b"] * 60 + ["c"] * 40).to_csv("t.csv", index=False)
     assert run("init", "t.csv") != 0
     column, splits, none = settings_in(capsys.readouterr().err)
-    assert run("init", "t.csv", *column, *splits) == 0
+    assert run("init", "t.csv", *column, *(word.lower() for word in splits)) == 0
     assert yaml.safe_load(Path("t.yaml").read_text())["data"]["splits"] == {
         "train": ["a"],
         "validation": ["b"],

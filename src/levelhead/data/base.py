@@ -178,7 +178,7 @@ class DataSet(ABC):
         return replace(self, **changed)
 
     def inputs(self, split: Split) -> Inputs:
-        """Return the inputs of ``split`` alone, for training without labels; every picture set opens no target either.
+        """Return the inputs of ``split`` alone, for training without labels; tables open no target either.
 
         A data set that does not say how takes them from :meth:`examples`, which opens the target, and forgets it.
         """
@@ -338,52 +338,24 @@ def refuse_one_class(labels: Tensor, class_names: tuple[str, ...], target: str, 
         raise DataError(f"{where}: all {len(labels)} rows are {names} in {target!r}; there is nothing to learn.")
 
 
-def refuse_own_task(target: str, sensitive: tuple[str, ...]) -> None:
-    """Raise :class:`~levelhead.types.ConfigError` if the target is one of the sensitive attributes."""
-    if target in sensitive:
-        raise ConfigError(
-            f"data.target and data.sensitive are both {target!r}: a model would be audited against its own "
-            "task. Choose another sensitive attribute."
-        )
-
-
-def check_roles(
-    sensitive: tuple[str, ...], target: str, *, split_column: str | None = None, **inputs: str | None
-) -> None:
+def check_roles(sensitive: tuple[str, ...], **opened: str | None) -> None:
     """Raise :class:`~levelhead.types.ConfigError` unless every column of a table has one role alone.
 
-    ``inputs`` are the columns that a network reads, or finds its pictures by, by the names of their options; None means
-    no such column. A sensitive column that has another role would be opened in training.
+    ``opened`` are the columns that training may read, by the names of their options; None means no such column.
     """
-    refuse_own_task(target, sensitive)
     refuse_taken_names(sensitive)
-    for name in sensitive:
-        if sensitive.count(name) > 1:
-            raise ConfigError(f"data.sensitive names {name!r} more than once.")
-    opened: dict[str, str] = {}
-    for option, column in {"target": target, **inputs, "split_column": split_column}.items():
-        if column is None:
-            continue
-        if column in opened:
-            raise ConfigError(
-                f"data.{option} {column!r} is also data.{opened[column]}: these must be different columns."
-            )
-        if column in sensitive:
-            raise ConfigError(
-                f"data.sensitive {column!r} is also data.{option}, which training reads: it could not be kept from it."
-            )
-        opened[column] = option
+    options: dict[str, str] = {}
+    for option, column in [*opened.items(), *(("sensitive", name) for name in sensitive)]:
+        if column in options:
+            raise ConfigError(f"data.{option} {column!r} is also data.{options[column]}. Choose different columns.")
+        if column is not None:
+            options[column] = option
 
 
 def check_image_size(image_size: int) -> None:
     """Raise :class:`~levelhead.types.ConfigError` unless pictures can have this side, in pixels."""
     if not 1 <= image_size <= LARGEST_SIDE:
         raise ConfigError(f"data.image_size is {image_size}; it must be 1 to {LARGEST_SIDE} pixels.")
-
-
-def id_name_of(column: str | None) -> str:
-    """Return the name of a column of ids in predictions: its own, unless another column has that name there."""
-    return ID if column is None or column in TAKEN or column.startswith("probability_") else column
 
 
 def refuse_taken_names(sensitive: tuple[str, ...]) -> None:
@@ -394,12 +366,6 @@ def refuse_taken_names(sensitive: tuple[str, ...]) -> None:
                 f"data.sensitive {name!r} is also a column of a run's predictions ({', '.join(TAKEN)}, probability_*) "
                 "and would overwrite it. Rename the column in the data."
             )
-
-
-def refuse_no_groups(sensitive: tuple[str, ...]) -> None:
-    """Raise :class:`~levelhead.types.ConfigError` unless there is a sensitive attribute: an evaluation needs one."""
-    if not sensitive or "" in sensitive:
-        raise ConfigError("data.sensitive is empty; name at least one attribute. It is used for evaluation alone.")
 
 
 def warn_of_absent(sensitive: tuple[str, ...], where: str, *tables: Sequence[str]) -> None:

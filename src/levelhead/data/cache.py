@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -27,7 +27,7 @@ from PIL import features
 from torch import Tensor
 
 from levelhead.data.cache_folder import ADVICE, alone, cache_folder, check_space
-from levelhead.data.images import SHOW_PROGRESS_FROM, Encoded, ImageInputs, decode_each, decode_images
+from levelhead.data.images import SHOW_PROGRESS_FROM, Encoded, ImageInputs, PictureFiles, decode_each, decode_images
 from levelhead.terminal import tracked
 from levelhead.types import DataError
 
@@ -57,6 +57,13 @@ def picture_inputs(encoded: Encoded, where: Callable[[int], str], image_size: in
     if mapped is None:
         raise DataError(f"The picture cache {file} was removed or damaged while it was made. Try again, or {ADVICE}")
     return ImageInputs(mapped)
+
+
+def files_inputs(
+    folder: Path, names: Sequence[str], where: Callable[[int], str], image_size: int | None = None
+) -> ImageInputs:
+    """Return the pictures that the files ``names`` in ``folder`` hold; see :func:`picture_inputs`."""
+    return picture_inputs(PictureFiles(folder, names, where), where, image_size)
 
 
 def _key(encoded: Encoded, image_size: int | None) -> str:

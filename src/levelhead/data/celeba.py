@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from levelhead.data.base import Card, Split, refuse_no_groups, refuse_own_task
+from levelhead.data.base import Card, Split, check_roles
 from levelhead.data.parquet import PICTURES, ParquetSet
 from levelhead.data.table_set import KnownSet, Roles
 
@@ -18,7 +18,7 @@ class CelebAAttributes(KnownSet):
     """What the layouts of CelebA share: any of the 40 attributes can be target or sensitive, under its official name.
 
     ``sensitive`` names one attribute or several (the first is the task's main one). Raises
-    :class:`~levelhead.types.ConfigError` if it is empty or holds the target.
+    :class:`~levelhead.types.ConfigError` if it holds the target.
     """
 
     target: str = "Blond_Hair"
@@ -28,8 +28,7 @@ class CelebAAttributes(KnownSet):
     """What each cell says: 1, that a picture has the attribute, or 0."""
 
     def __post_init__(self) -> None:
-        refuse_no_groups(self._sensitive)
-        refuse_own_task(self.target, self._sensitive)
+        check_roles(self._sensitive, target=self.target)
 
     def _codes(self, attribute: str) -> tuple[tuple[str, ...], Mapping[str, int]]:
         return (f"not {attribute}", attribute), self.codes

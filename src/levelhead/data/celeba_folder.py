@@ -18,46 +18,40 @@ from pathlib import Path
 from typing import ClassVar
 
 from levelhead.data.base import SPLITS, Card, Inputs, Split, check_image_size, dataset_folder
-from levelhead.data.cache import picture_inputs
+from levelhead.data.cache import files_inputs
 from levelhead.data.celeba import CelebA, CelebAAttributes
-from levelhead.data.images import PictureFiles
 from levelhead.data.table_set import Roles, Rows, Table
 from levelhead.types import DataError, quoted, refuse_duplicates, require_columns
 
 ATTRIBUTES, PARTITION, PICTURES = "list_attr_celeba", "list_eval_partition", "img_align_celeba"
-FILE = "image_id"
+FILE, SPLIT = "image_id", "partition"
 
 
 @dataclass(frozen=True)
 class OwnersTable(Table):
-    """The attributes of one split's pictures, in the order of the table of splits."""
+    """The attributes and the split of all pictures, in the order of the table of splits."""
 
     folder: Path = Path()
 
     def header(self) -> list[str]:
-        """Return the names of the attributes, and that of the file."""
+        """Return the names of the attributes, and those of the file and its split."""
         path, _ = self._path(ATTRIBUTES), self._path(PARTITION)
         names = next(self._lines(path))
         refuse_duplicates(names, names, str(path))
-        return names
+        return [*names, SPLIT]
 
     def read(self, columns: Sequence[str]) -> tuple[dict[str, list[str]], int]:
         """Return columns as texts, and the number of rows."""
         header, path, splits = self.header(), self._path(ATTRIBUTES), self._path(PARTITION)
         require_columns(header, columns, str(path))
         rows = self._column(splits, 1)
-        if wrong := [name for name, split in rows.items() if split not in ("0", "1", "2")]:
-            raise DataError(
-                f"{splits}: {len(wrong)} rows name no split, first {quoted(wrong[0])}; a split is 0, 1 or 2."
-            )
-        files = [name for name, split in rows.items() if SPLITS[int(split)] == self.split]
-        found = {FILE: files}
-        for name in set(columns) - {FILE}:
+        found = {FILE: [*rows], SPLIT: [*rows.values()]}
+        for name in set(columns) - found.keys():
             values = self._column(path, header.index(name))
-            if absent := [file for file in files if file not in values]:
+            if absent := [file for file in rows if file not in values]:
                 raise DataError(f"{path} lacks {len(absent)} pictures of {PARTITION}, first {quoted(absent[0])}.")
-            found[name] = [values[file] for file in files]
-        return {name: found[name] for name in columns}, len(files)
+            found[name] = [values[file] for file in rows]
+        return {name: found[name] for name in columns}, len(rows)
 
     def _path(self, stem: str) -> Path:
         for suffix in (".txt", ".csv"):
@@ -106,11 +100,12 @@ class CelebAFolder(CelebAAttributes):
 
     @property
     def _roles(self) -> Roles:
-        return Roles(self.target, inputs=(FILE,))
+        words = {split: (code,) for code, split in enumerate(SPLITS)}
+        return Roles(self.target, inputs=(FILE,), split=SPLIT, words=words)
 
     def _tables(self) -> list[OwnersTable]:
         folder = dataset_folder(self.root, "celeba")
-        return [OwnersTable(str(folder), split, folder) for split in SPLITS]
+        return [OwnersTable(str(folder), folder=folder)]
 
     def check(self) -> None:
         """Raise :class:`DataError` if the pictures, a table or the target column is absent."""
@@ -119,8 +114,8 @@ class CelebAFolder(CelebAAttributes):
 
     def _load(self, rows: Rows, split: Split) -> Inputs:
         names = rows.chosen(FILE)
-        encoded = PictureFiles(self._pictures(), names, lambda at: f"{rows.tables[0][0].name}: picture {names[at]}")
-        return picture_inputs(encoded, encoded.where, self.image_size)
+        where = rows.tables[0][0].name
+        return files_inputs(self._pictures(), names, lambda at: f"{where}: picture {names[at]}", self.image_size)
 
     def _pictures(self) -> Path:
         folder = dataset_folder(self.root, "celeba") / PICTURES

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -65,7 +65,7 @@ class Fold(DataSet):
     any data set; its inputs must have :meth:`~levelhead.data.base.Inputs.keys`, as texts and pictures have.
     """
 
-    data: DataSet | None = None
+    data: DataSet = field(kw_only=True)
     folds: int = 5
     fold: int = 0
 
@@ -75,21 +75,21 @@ class Fold(DataSet):
 
     def __getattr__(self, name: str) -> Any:
         """Return what the data set has beyond a :class:`DataSet`, its target for instance."""
-        if name.startswith("_") or name == "data" or self.__dict__.get("data") is None:
+        if name.startswith("_") or "data" not in self.__dict__:
             raise AttributeError(name)
         return getattr(self.__dict__["data"], name)
 
     def check(self) -> None:
         """Raise early if the data cannot be used; see :meth:`DataSet.check`."""
-        self._whole.check()
+        self.data.check()
 
     def new_rows(self, table: Path) -> Inputs:
         """Return the inputs of a table of new rows, as the data set reads them."""
-        return self._whole.new_rows(table)
+        return self.data.new_rows(table)
 
     def examples(self, split: Split) -> Examples:
         """Return inputs and labels of ``split`` of this fold; opens no sensitive column."""
-        every = [self._whole.examples(one) for one in SPLITS]
+        every = [self.data.examples(one) for one in SPLITS]
         names = every[0].class_names
         if any(examples.class_names != names for examples in every):
             raise DataError("The splits have different classes, so they cannot be pooled into folds.")
@@ -101,17 +101,17 @@ class Fold(DataSet):
 
     def with_target(self, column: str) -> DataSet:
         """Return the same rows with another target; see :meth:`DataSet.with_target`."""
-        return replace(self, data=self._whole.with_target(column))
+        return replace(self, data=self.data.with_target(column))
 
     def inputs(self, split: Split) -> Inputs:
         """Return the inputs of ``split`` of this fold alone."""
-        return _joined([self._whole.inputs(one) for one in SPLITS], self.rows(split))
+        return _joined([self.data.inputs(one) for one in SPLITS], self.rows(split))
 
     def groups(self, split: Split) -> tuple[Groups, ...]:
         """Return the sensitive attributes of ``split`` of this fold, in row order."""
         rows = self.rows(split)
         found = []
-        for parts in zip(*(self._whole.groups(one) for one in SPLITS), strict=True):
+        for parts in zip(*(self.data.groups(one) for one in SPLITS), strict=True):
             if len({(part.attribute, part.names) for part in parts}) > 1:
                 raise DataError(f"The splits name the groups of {parts[0].attribute!r} differently.")
             values = torch.cat([part.values for part in parts])
@@ -121,19 +121,19 @@ class Fold(DataSet):
     @property
     def id_name(self) -> str:
         """What the data set calls its ids."""
-        return self._whole.id_name
+        return self.data.id_name
 
     @property
     def numbered_by_split(self) -> bool:
         """Whether the data set's ids are row numbers that begin again; a fold then has no ids."""
-        return self._whole.numbered_by_split
+        return self.data.numbered_by_split
 
     def ids(self, split: Split) -> Sequence[str] | None:
         """Return the ids of ``split`` of this fold, in row order; None where the data set has none.
 
         Row numbers of several tables are none: a fold has rows of all of them.
         """
-        return None if self._whole.numbered_by_split else self._chosen(self._whole.ids, split)
+        return None if self.data.numbered_by_split else self._chosen(self.data.ids, split)
 
     def _chosen(self, read: Callable[[Split], Sequence[Any] | None], split: Split) -> list[Any] | None:
         """Return what the whole set says of each row of ``split`` of this fold; None where it says nothing."""
@@ -172,17 +172,11 @@ class Fold(DataSet):
     @cached_property
     def pool(self) -> Pool:
         """All rows: opens the inputs, or whom they are of, and no label and no sensitive column."""
-        known = [self._whole.people(split) for split in SPLITS]
+        known = [self.data.people(split) for split in SPLITS]
         people = all(one is not None for one in known)
         parts: list[Sequence[str]]
-        parts = [one or [] for one in known] if people else [self._whole.inputs(one).keys() for one in SPLITS]
+        parts = [one or [] for one in known] if people else [self.data.inputs(one).keys() for one in SPLITS]
         return Pool(tuple(map(len, parts)), tuple(key for part in parts for key in part), people)
-
-    @property
-    def _whole(self) -> DataSet:
-        if self.data is None:
-            raise ConfigError("A fold needs a data set: give it data=.")
-        return self.data
 
 
 def _joined(parts: Sequence[Inputs], rows: Tensor) -> Inputs:

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Literal
 
 from levelhead.data.base import SPLITS, Card, Groups, Inputs, Split, dataset_folder
 from levelhead.data.table_set import FileTable, KnownSet, Roles, Rows, Table
-from levelhead.data.text_files import find_layout, table_file
+from levelhead.data.text_files import find_layout, table_files
 from levelhead.types import DataError, require_columns
 
 POSTS, DIVISIONS = "dataset.json", "post_id_divisions.json"
@@ -130,10 +130,6 @@ class HateXplain(KnownSet):
     def _load(self, rows: Rows, split: Split) -> Inputs:
         return rows.texts(self._roles.inputs, f"{self._folder()}, {split}")
 
-    @property
-    def _title(self) -> str:
-        return str(self._folder())
-
     def _folder(self) -> Path:
         return dataset_folder(self.root, "hatexplain", "HateXplain")
 
@@ -145,8 +141,11 @@ class HateXplain(KnownSet):
         if layout != "csv":
             return [Posts(f"{folder}, {split}", split, folder) for split in SPLITS]
         names = {split: dict.fromkeys((DIVISION_NAMES[split], split)) for split in SPLITS}
-        paths = {split: table_file(folder, *names[split], suffixes=LAYOUT_SUFFIXES) for split in SPLITS}
-        return [FileTable(str(path), split, path) for split, path in paths.items()]
+        return [
+            FileTable(str(path), split, path)
+            for split in SPLITS
+            for path in table_files(folder, *names[split], suffixes=LAYOUT_SUFFIXES)
+        ]
 
 
 def _target(named: Sequence[list[str] | None]) -> str:

@@ -34,14 +34,13 @@ TEXTS = ("string", "large_string", "string_view")
 class HubTable(Table):
     """One of the set's own splits, ``source``: ``rows`` is the library's table of it.
 
-    Class labels are read by their names, those of the column ``coded`` by their numbers; truth values by the name of
-    their column. Columns of ``texts`` hold nothing else.
+    Class labels are read by their names, truth values by the name of their column. Columns of ``texts`` hold nothing
+    else.
     """
 
     source: str = ""
     rows: Any = None
     texts: tuple[str, ...] = ()
-    coded: str | None = None
     ignored: str | int | None = None
 
     first: ClassVar[int] = 0
@@ -82,8 +81,6 @@ class HubTable(Table):
         self.refuse_kind(column)
         arrow = self.rows.select_columns([column]).with_format("arrow")[:][column]  # no other column is opened
         cells = cells_of(arrow, f"Column {column!r}")
-        if column == self.coded:
-            return cells
         named = {"False": f"not {column}", "True": column} if self.dtype(column) == "bool" else {}
         if labels := self.labels(column):
             named = {"-1": "", **{str(code): label for code, label in enumerate(labels)}}  # -1: one that is kept secret
@@ -135,12 +132,7 @@ class Hub(OwnTable):
         check_image_size(self.image_size)
         if self.pair_column is not None and self.text_column is None:
             raise ConfigError("data.pair_column is the second of two texts: name the first with data.text_column.")
-        if self.text_column is not None and self.image_column != PICTURES:
-            raise ConfigError(
-                "data.text_column and data.image_column are both set, and a network reads texts or pictures. Leave one "
-                "of them out."
-            )
-        named = [*self._sources]
+        named = self._sources
         if len(set(named)) < len(named):
             raise ConfigError(
                 "data.train_split, data.validation_split and data.test_split must be different splits, not "
@@ -156,10 +148,6 @@ class Hub(OwnTable):
     def _roles(self) -> Roles:
         roles = super()._roles
         return roles if self._inputs else replace(roles, needed=(*roles.needed, self.image_column))
-
-    @property
-    def _title(self) -> str:
-        return self.path
 
     @property
     def _sources(self) -> list[str]:
@@ -183,9 +171,8 @@ class Hub(OwnTable):
         dealt = not (self.validation_split and self.test_split)
         named: dict[str | None, Split | None] = {self.validation_split: "validation", self.test_split: "test"}
         named |= {self.train_split: None if dealt else "train"}
-        options = self._inputs, None if self.threshold is None else self.target, self.ignore_label
         return [
-            HubTable(f"{self.path}, split {name!r}", named[name], name, splits[name], *options)
+            HubTable(f"{self.path}, split {name!r}", named[name], name, splits[name], self._inputs, self.ignore_label)
             for name in self._sources
         ]
 
@@ -210,7 +197,7 @@ class Hub(OwnTable):
         """Return the values of a column: class labels in their own order, truth values, numbers, else texts."""
         values = {*rows.cells[column]} - {""}
         labels = max((table.labels(column) for table, _ in rows.tables), key=len)
-        if values <= {*labels} and (self.threshold is None or column != self.target):
+        if values <= {*labels}:
             return labels
         kinds = {table.dtype(column) for table, _ in rows.tables}
         if kinds == {"bool"}:

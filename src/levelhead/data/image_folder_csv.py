@@ -74,13 +74,9 @@ class ImageFolderCsv(OwnFiles):
 
     def _pictures(self, folder: Path, rows: Rows) -> Inputs:
         """Return the pictures (n, 3, image_size, image_size) of the rows wanted."""
-        from levelhead.data.cache import picture_inputs
-        from levelhead.data.images import PictureFiles
+        from levelhead.data.cache import files_inputs
 
-        names = rows.chosen(self.file_column)
-        return picture_inputs(
-            PictureFiles(folder, names, rows.where), lambda at: f"{rows.where(at)}: {names[at]}", self.image_size
-        )
+        return files_inputs(folder, rows.chosen(self.file_column), rows.where, self.image_size)
 
     def _tables(self) -> list[Table]:
         path = self._folder() / self.csv

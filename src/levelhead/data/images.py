@@ -78,7 +78,9 @@ class ImageInputs(Inputs):
 
     def with_labels(self, labels: Tensor, class_names: tuple[str, ...]) -> Examples:
         """Return the examples of a split: these pictures with the classes ``labels`` (n,) int64."""
-        return Examples(self, labels, class_names, fingerprint(self.pixels, labels))
+        digest = _hash_pixels(self.pixels)
+        digest.update(labels.numpy().astype("<i8").data)
+        return Examples(self, labels, class_names, digest.hexdigest())
 
     def keys(self) -> list[str]:
         """Return a hash of the pixels of each picture."""
@@ -256,13 +258,6 @@ def _fit(picture: Image.Image, image_size: int) -> Image.Image:
     left, upper = (width - side) / 2, (height - side) / 2
     crop = (left, upper, left + side, upper + side)
     return picture.resize((image_size, image_size), Image.Resampling.BILINEAR, box=crop)
-
-
-def fingerprint(pixels: Tensor, labels: Tensor) -> str:
-    """Return a hash of pixels (n, 3, height, width) uint8 and labels (n,) int64, and of nothing else."""
-    digest = _hash_pixels(pixels)
-    digest.update(labels.numpy().astype("<i8").data)
-    return digest.hexdigest()
 
 
 def _hash_pixels(pixels: Tensor) -> hashlib.blake2b:

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from levelhead.data.base import (
     GROUP,
+    ID,
+    TAKEN,
     Groups,
     Split,
     check_roles,
     codes_of,
     dataset_folder,
-    id_name_of,
 )
 from levelhead.data.splits import check_shares, check_splits
 from levelhead.data.table_set import Roles, Rows, TableSet
@@ -47,7 +48,7 @@ class OwnTable(TableSet):
     def __post_init__(self) -> None:
         check_shares(self.validation_share, self.test_share)
         check_target_options(self.label_map, self.threshold)
-        check_roles(self._sensitive, self.target, **self._options)
+        check_roles(self._sensitive, target=self.target, **self._options)
 
     @property
     def _options(self) -> dict[str, str | None]:
@@ -131,8 +132,9 @@ class OwnTable(TableSet):
 
     @property
     def id_name(self) -> str:
-        """The name of the column of ids."""
-        return id_name_of(self._identifier)
+        """The name of the column of ids in predictions: its own, unless another column has that name there."""
+        name = self._identifier
+        return ID if name is None or name in TAKEN or name.startswith("probability_") else name
 
     @property
     def numbered_by_split(self) -> bool:

@@ -57,14 +57,10 @@ class ParquetSet(KnownSet):
 
     folder: ClassVar[str]
 
-    @property
-    def _title(self) -> str:
-        return str(dataset_folder(self.root, self.folder))
-
     def _tables(self) -> list[ParquetTable]:
         folder = dataset_folder(self.root, self.folder)
         return [
-            ParquetTable(str(path), split, path, part=True)
+            ParquetTable(str(path), split, path)
             for split in SPLITS
             for path in table_files(folder, split, suffixes=[".parquet"])
         ]

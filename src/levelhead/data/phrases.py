@@ -24,11 +24,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from levelhead.data.base import Card, Examples, Groups, Split
+from levelhead.data.base import Card, Examples, Groups, Split, refuse_one_class
 from levelhead.data.made_up import MadeUp
 from levelhead.data.texts import Texts
 from levelhead.plain_yaml import read_yaml
-from levelhead.types import DataError
 
 CLASS_NAMES = ("annoyed", "pleased")
 GROUP_NAMES = ("gardener", "baker")
@@ -84,8 +83,7 @@ class Phrases(MadeUp):
     def examples(self, split: Split) -> Examples:
         """Return the sentences of ``split`` and their moods."""
         written = self._write(split)
-        if written.labels.unique().numel() < 2:
-            raise DataError(f"Phrases {split}: only one mood in {len(written.labels)} sentences; write more")
+        refuse_one_class(written.labels, CLASS_NAMES, "mood", f"Phrases, {split}")
         texts, labels = Texts(written.texts, where=f"Phrases, {split}"), written.labels.clone()
         return texts.with_labels(labels, CLASS_NAMES)
 

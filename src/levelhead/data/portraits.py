@@ -29,10 +29,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from levelhead.data.base import Card, Examples, Groups, Inputs, Split
+from levelhead.data.base import Card, Examples, Groups, Split, refuse_one_class
 from levelhead.data.images import ImageInputs
 from levelhead.data.made_up import MadeUp
-from levelhead.types import DataError
 
 Array = NDArray[np.float64]
 
@@ -144,13 +143,8 @@ class Portraits(MadeUp):
     def examples(self, split: Split) -> Examples:
         """Return the pictures of ``split`` (n, 3, 64, 64) and their hair colours."""
         drawn = self._draw(split)
-        if drawn.labels.unique().numel() < 2:
-            raise DataError(f"Portraits {split}: only one hair colour in {len(drawn.labels)} pictures; draw more")
+        refuse_one_class(drawn.labels, CLASS_NAMES, "hair", f"Portraits, {split}")
         return ImageInputs(drawn.pixels).with_labels(drawn.labels.clone(), CLASS_NAMES)
-
-    def inputs(self, split: Split) -> Inputs:
-        """Return the pictures of ``split`` (n, 3, 64, 64) alone."""
-        return ImageInputs(self._draw(split).pixels)
 
     def groups(self, split: Split) -> tuple[Groups, ...]:
         """Return the style of every picture of ``split``; paints none."""

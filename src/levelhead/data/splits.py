@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import logging
-import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from levelhead.data.base import SPLITS, Split
+from levelhead.data.base import Split
 from levelhead.types import ConfigError, DataError, listed, quoted
-
-logger = logging.getLogger(__name__)
-
 
 SPLIT_WORDS: dict[str, Split] = {
     **dict.fromkeys(("train", "training"), "train"),
@@ -20,6 +14,8 @@ SPLIT_WORDS: dict[str, Split] = {
     **dict.fromkeys(("test", "testing"), "test"),
 }
 """What a split is called in folders, files and columns, in small letters."""
+SPLITS_SETTING = """--set 'data.splits={"train": ["A"], "validation": ["B"], "test": ["C"]}'"""
+"""How the words of a column are named that are none of these."""
 
 
 def known_splits(words: Collection[str]) -> dict[str, Split]:
@@ -58,26 +54,12 @@ def named_splits(
         known = {str(value): split for split, values in splits.items() for value in values}
     wrong = [row for row, word in enumerate(words) if word not in known]
     if wrong:
-        values = sorted({word for word in words if word not in known})
+        advice = f"write train, validation or test, or say what each value is: {SPLITS_SETTING}"
         raise DataError(
             f"{where}: {column!r} is {quoted(words[wrong[0]])} in row {wrong[0] + 1} and names no split in "
-            f"{len(wrong)} rows; write train, validation or test, or say what each value is: "
-            f"{splits_setting(sorted(set(words)) if len(values) < 10 else values)}"
+            f"{len(wrong)} rows; {advice if splits is None else f'a split is {listed(known)}.'}"
         )
     return [known[word] for word in words]
-
-
-def splits_setting(values: Sequence[str]) -> str:
-    """Return how ``data.splits`` is typed for some values of a column: in their order, as far as that is a guess."""
-    named = known_splits(values)
-    if not named and len(values) in (2, 3):
-        named = dict(zip(values, SPLITS if len(values) == 3 else ("train", "test"), strict=True))
-    shown = {split: [value for value in values[:10] if named.get(value) == split] or ["..."] for split in SPLITS}
-    if len(values) == 2:
-        shown = {split: found for split, found in shown.items() if found != ["..."]} or shown
-    typed = f"--set {shlex.quote(f'data.splits={json.dumps(shown)}')}"
-    left = [value for value in values[:10] if value not in named]
-    return f"{typed}, with {listed(left)} added where it belongs" if named and left else typed
 
 
 def check_shares(validation_share: float, test_share: float) -> None:

@@ -6,10 +6,8 @@ Cells are texts here, whatever wrote them, and a column is opened only for a rol
 
 from __future__ import annotations
 
-import itertools
-import logging
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -37,8 +35,6 @@ from levelhead.types import DataError, listed, quoted, require_own_columns
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -71,10 +67,9 @@ class Table(ABC):
 
 @dataclass(frozen=True)
 class FileTable(Table):
-    """A csv, tsv, JSON lines or parquet file; ``part``: one of several that make a split, which may be empty."""
+    """A csv, tsv, JSON lines or parquet file."""
 
     path: Path = Path()
-    part: bool = False
 
     def header(self) -> list[str]:
         """Return the names of the columns."""
@@ -82,7 +77,7 @@ class FileTable(Table):
 
     def read(self, columns: Sequence[str]) -> tuple[dict[str, list[str]], int]:
         """Return columns as texts, and the number of rows."""
-        cells = read_columns(self.path, columns, part=self.part)
+        cells = read_columns(self.path, columns, part=True)
         return cells, len(cells[columns[0]])
 
 
@@ -111,12 +106,6 @@ class Rows:
         named = [table.split for table, _ in self.tables]
         place = named.index(split if split in named else None)
         return self.tables[place][0], sum(count for _, count in self.tables[:place])
-
-    def counted(self) -> Iterator[tuple[Table, int, int]]:
-        """Yield the table of each row, its number there and its number among all, from 0."""
-        among = itertools.count()
-        for table, count in self.tables:
-            yield from ((table, row, next(among)) for row in range(count))
 
     def where(self, position: int) -> str:
         """Return the table and the number of one of the rows wanted."""
@@ -208,11 +197,6 @@ class TableSet(DataSet):
         """Return the column that a sensitive attribute is read from."""
         return attribute
 
-    @property
-    def _title(self) -> str:
-        """What all tables together are called in warnings."""
-        return ", ".join(dict.fromkeys(table.name for table in self._tables()))
-
     def check(self) -> None:
         """Raise an error if a file or a column that training needs is absent; warn of an absent sensitive column."""
         self._check(self._tables())
@@ -225,7 +209,7 @@ class TableSet(DataSet):
             required = [*roles.inputs, roles.target, roles.split, *roles.needed]
             require_own_columns(headers[-1], required, table.name)
         unnamed = self._unnamed and not any(GROUP in header for header in headers)
-        warn_of_absent(() if unnamed else tuple(map(self._column_of, self._sensitive)), self._title, *headers)
+        warn_of_absent(() if unnamed else tuple(map(self._column_of, self._sensitive)), tables[0].name, *headers)
 
     def examples(self, split: Split) -> Examples:
         """Return inputs and labels of ``split``; opens no sensitive column."""
@@ -234,11 +218,6 @@ class TableSet(DataSet):
         labels, names = self._labels(rows)
         where = f"{rows.place(rows.numbers[0])[0].name}, {split}"
         refuse_one_class(labels, names, target, where)
-        lacking = [name for code, name in enumerate(names) if not bool((labels == code).any())]
-        if lacking:
-            logger.warning(
-                "%s: no row is %s in %r, but other splits hold it. A spelling?", where, ", ".join(lacking), target
-            )
         return self._load(rows, split).with_labels(labels, names)
 
     def inputs(self, split: Split) -> Inputs:
@@ -270,10 +249,11 @@ class TableSet(DataSet):
         if column is None:
             return None
         rows = self._read(split, [column])
-        nobody = (table.nobody(*place) for table, *place in rows.counted())
+        places = (rows.place(row) for row in range(len(rows.splits)))
+        nobody = (table.nobody(there, row) for row, (table, there) in enumerate(places))
         people = people_of(rows.cells[column], nobody)
         whose = ((one, of) for one, of in zip(people, rows.splits, strict=True) if of is not None)
-        say_shared_people(whose, self._title, column)
+        say_shared_people(whose, rows.tables[0][0].name, column)
         return [people[row] for row in rows.numbers]
 
     def _read(self, split: Split | None, columns: Sequence[str], here: Sequence[str] = ()) -> Rows:
@@ -346,10 +326,8 @@ class TableSet(DataSet):
         return ["\n".join(row) for row in zip(*(columns[name] for name in names), strict=True)]
 
     def _refuse_no_rows(self, rows: Rows, split: Split | None) -> None:
-        whole = self._roles.shares[1] == 1 and split != "test"
         raise DataError(
             f"{rows.first(split)[0].name}: the {split} split is empty; there are {len(rows.splits)} rows in all."
-            + (" data.test_share is 1: no rows remain for training." if whole else "")
         )
 
 

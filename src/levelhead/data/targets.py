@@ -60,8 +60,8 @@ def classes_of(
     if len(names) > MOST_CLASSES:
         raise DataError(
             f"{where}: {column!r} has {len(names):,} different values, and at most {MOST_CLASSES} classes are "
-            "supported. Is it an id or a score? Name another column with data.target"
-            + (f", or make two classes of it: {_setting('threshold', 0.5)}." if _all_numbers(names) else ".")
+            "supported. Is it an id or a score? Name another column with data.target, or make two classes of numbers "
+            "with data.threshold."
         )
     _refuse_alike(names, column, where, meant)
     odd = unlabelled(names, (), meant, signed=True)
@@ -110,12 +110,10 @@ def _refuse_alike(rows: Mapping[str, int], column: str, where: object, meant: se
     if not pairs:
         return
     first, second = pairs[0]
-    numbers = number_of(first) is not None and number_of(second) is not None
-    how = "one number written in two ways" if numbers else "which differ only in case, blanks, quotes or a final mark"
     one = {str(value): str(name) for value, name in one_spelling(dict(rows.items())).items()}
     two = {str(value): str(value) for pair in pairs for value in pair}
     raise DataError(
-        f"{where}: {column!r} holds {quoted(first)} and {quoted(second)}, {how}. One class: "
+        f"{where}: {column!r} holds {quoted(first)} and {quoted(second)}, two spellings of one value. One class: "
         f"{_setting('label_map', one)}. Two classes: {_setting('label_map', two)}."
     )
 
@@ -123,7 +121,3 @@ def _refuse_alike(rows: Mapping[str, int], column: str, where: object, meant: se
 def _setting(option: str, value: object) -> str:
     """Return an option as a command takes it."""
     return f"--set {shlex.quote(f'data.{option}={json.dumps(value)}')}"
-
-
-def _all_numbers(values: Mapping[str, int]) -> bool:
-    return all(number_of(value) is not None for value in values)

@@ -72,7 +72,7 @@ class TextCsv(OwnFiles):
             for split in SPLITS:
                 names = [word for word, named in SPLIT_WORDS.items() if named == split]
                 paths = table_files(folder, *names, suffixes=ANY_SUFFIXES)
-                tables += [FileTable(str(path), split, path=path, part=len(paths) > 1) for path in paths]
+                tables += [FileTable(str(path), split, path=path) for path in paths]
             return [*tables]
         path = Path(self.file) if Path(self.file).is_absolute() else self._folder() / self.file
         if not path.is_file():

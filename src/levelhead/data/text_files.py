@@ -29,12 +29,6 @@ AGAIN = "; write or fetch it again."
 logger = logging.getLogger(__name__)
 
 
-def table_file(folder: Path, *stems: str, suffixes: Sequence[str] = TABLE_SUFFIXES) -> Path:
-    """Return the one table in ``folder`` that bears one of the names; none, or more than one, is an error."""
-    found = [folder / (stem + suffix) for stem in stems for suffix in suffixes if (folder / (stem + suffix)).is_file()]
-    return _only_way(folder, [[one] for one in found], stems, suffixes)[0]
-
-
 def table_files(folder: Path, *stems: str, suffixes: Sequence[str] = TABLE_SUFFIXES) -> list[Path]:
     """Return the table in ``folder`` that bears one of the names, or the parts that it was written in, in order.
 
@@ -94,19 +88,15 @@ def _parts_of(files: Sequence[Path], stems: Sequence[str] | None = None) -> list
 def find_layout(folder: Path, layouts: Mapping[str, Sequence[str]], wanted: str | None) -> str:
     """Return which layout a folder holds: the one ``wanted``, or the only one of which a file pattern is there."""
     found = [name for name, patterns in layouts.items() if any(any(folder.glob(pattern)) for pattern in patterns)]
-    if wanted is not None:
-        if wanted not in found:
-            raise DataError(
-                f"{folder} does not hold the layout {wanted!r} (data.layout): there is no "
-                f"{' or '.join(layouts[wanted])}."
-            )
-        return wanted
-    if not found:
-        known = "; ".join(f"{name}: {' or '.join(patterns)}" for name, patterns in layouts.items())
-        raise DataError(f"{folder} holds none of the known layouts ({known}). Fetch one of them.")
-    if len(found) > 1:
-        raise DataError(f"{folder} holds more than one layout: {', '.join(found)}. Set data.layout to one of them.")
-    return found[0]
+    if wanted is None and len(found) == 1:
+        return found[0]
+    if wanted in found:
+        return str(wanted)
+    known = "; ".join(f"{name}: {' or '.join(patterns)}" for name, patterns in layouts.items())
+    raise DataError(
+        f"{folder} holds {' and '.join(found) or 'no known layout'}; known are {known}. Set data.layout to one that is "
+        "there."
+    )
 
 
 def table_header(path: Path) -> list[str]:

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from levelhead.data.base import Card
+from levelhead.data.base import Card, check_roles
 from levelhead.data.parquet import PICTURES, ParquetSet
 from levelhead.data.table_set import KnownSet, Roles
-from levelhead.types import ConfigError
 
 CODES: dict[str, tuple[str, ...]] = {
     "gender": ("male", "female"),
@@ -30,11 +29,7 @@ class UTKFaceAttributes(KnownSet):
     sensitive: Literal["white", "race", "gender"] = "white"
 
     def __post_init__(self) -> None:
-        if column_of(self.target) == column_of(self.sensitive):
-            raise ConfigError(
-                f"data.target {self.target!r} and data.sensitive {self.sensitive!r} come from one column: a model "
-                "would be audited against its own task. Choose another sensitive attribute."
-            )
+        check_roles((column_of(self.sensitive),), target=column_of(self.target))
 
     def _column_of(self, attribute: str) -> str:
         return column_of(attribute)

@@ -17,17 +17,66 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-from levelhead.data.base import SPLITS, Card, Inputs, Split, check_image_size, dataset_folder
-from levelhead.data.cache import picture_inputs
+from levelhead.data.base import Card, Inputs, Split, check_image_size, dataset_folder
+from levelhead.data.cache import files_inputs
 from levelhead.data.images import PictureFiles
-from levelhead.data.splits import check_shares, position_of, split_of
+from levelhead.data.splits import check_shares, position_of
 from levelhead.data.table_set import Roles, Rows, Table
-from levelhead.data.utkface import CODES, UTKFace, UTKFaceAttributes, column_of
+from levelhead.data.utkface import UTKFace, UTKFaceAttributes, column_of
 from levelhead.types import DataError
 
 FIELDS = ("age", "gender", "race")
-FILE = "file"
+DATE, FILE = "date", "file"
 FOLDERS = ("utkface", "UTKFace")
+
+
+@dataclass(frozen=True)
+class NamedFiles(Table):
+    """The files of ``folder`` with the fields of their names, in an order of their dates, contents and targets alone.
+
+    Names that do not fit are left out with a warning that counts them.
+    """
+
+    folder: Path = Path()
+    target: str = ""
+    seed: int = 0
+
+    def header(self) -> list[str]:
+        """Return the fields of a name, and the name itself."""
+        return [*FIELDS, DATE, FILE]
+
+    def read(self, columns: Sequence[str]) -> tuple[dict[str, list[str]], int]:
+        """Return fields as texts, those before the date without leading zeros, and the number of files."""
+        asked = [column for column in columns if column in FIELDS]
+        dates, names = zip(*self._ordered(self.target if asked else None), strict=True)
+        cells = {DATE: [*dates], FILE: [*names]} | {field: [_field(name, field) for name in names] for field in asked}
+        return {column: cells[column] for column in columns}, len(names)
+
+    def _ordered(self, target: str | None) -> list[tuple[str, str]]:
+        """Return the date and the name of each file. Without a target, copies of a picture stand in any order."""
+        files = [one.name for one in self.folder.iterdir() if one.suffix.lower() == ".jpg" and one.name[0] != "."]
+        dates = {name: match[2] for name in files if (match := _pattern(None).match(name))}
+        if not dates:
+            raise DataError(
+                f"{self.folder} holds no picture named [age]_[gender]_[race]_[date&time].jpg ({len(files)} other .jpg "
+                "files)."
+            )
+        if len(dates) < len(files):
+            warnings.warn(
+                f"{len(files) - len(dates)} of {len(files)} pictures in {self.folder} are left out: their names are "
+                "not [age]_[gender]_[race]_[date&time].jpg.",
+                stacklevel=1,  # from one line, so that Python shows it once and not for each split
+            )
+        repeats = Counter(dates.values())
+        pictures = PictureFiles(self.folder, [*dates], lambda row: f"picture {self.folder / [*dates][row]}")
+        keyed = []
+        for row, (name, date) in enumerate(dates.items()):
+            # Two pictures of one date: what is in them decides, never the rest of the name. The name comes last
+            # and decides only between copies, which training cannot distinguish.
+            content = hashlib.blake2b(pictures[row]).hexdigest() if repeats[date] > 1 else ""
+            code = "" if target is None else _field(name, target)
+            keyed.append((position_of(date, self.seed), date, content, code, name))
+        return [(date, name) for _, date, _, _, name in sorted(keyed)]
 
 
 @dataclass(frozen=True)
@@ -36,8 +85,7 @@ class UTKFaceFolder(UTKFaceAttributes):
 
     The folder is ``utkface`` or ``UTKFace``, with files such as ``26_1_2_20170116.jpg`` or
     ``26_1_2_20170116.jpg.chip.jpg``. Pictures are cropped to their central square and resized to ``image_size`` pixels.
-    ``validation_share``, ``test_share`` and ``split_seed`` deal the splits. Names that do not fit are left out with a
-    warning that counts them.
+    ``validation_share``, ``test_share`` and ``split_seed`` deal the splits.
     """
 
     image_size: int = 64
@@ -54,103 +102,32 @@ class UTKFaceFolder(UTKFaceAttributes):
 
     @property
     def _roles(self) -> Roles:
-        return Roles(column_of(self.target), inputs=(FILE,))
+        shares = self.validation_share, self.test_share
+        return Roles(column_of(self.target), inputs=(FILE,), deals_by=(DATE,), shares=shares, seed=self.split_seed)
 
     def _tables(self) -> list[NamedFiles]:
-        name = str(dataset_folder(self.root, *FOLDERS))
-        return [NamedFiles(name, split, self) for split in SPLITS]
+        folder = dataset_folder(self.root, *FOLDERS)
+        return [NamedFiles(str(folder), folder=folder, target=column_of(self.target), seed=self.split_seed)]
 
     def check(self) -> None:
         """Raise :class:`DataError` if the folder is absent or no name in it can be used."""
-        self._rows("train")
+        self._tables()[0].read([FILE])
 
     def _load(self, rows: Rows, split: Split) -> Inputs:
-        return self._pictures(rows.chosen(FILE))
-
-    def inputs(self, split: Split) -> Inputs:
-        """Return pictures (n, 3, image_size, image_size) of ``split``; reads the date of the names alone.
-
-        Names are taken whose target field is no known code, too.
-        """
-        return self._pictures([file.name for file in self._rows(split, labelled=False)])
-
-    def _pictures(self, names: Sequence[str]) -> Inputs:
-        folder = dataset_folder(self.root, *FOLDERS)
-        encoded = PictureFiles(folder, names, lambda position: f"picture {folder / names[position]}")
-        return picture_inputs(encoded, encoded.where, self.image_size)
-
-    def _rows(self, split: Split, *, labelled: bool = True) -> list[Path]:
-        """Return the files of ``split`` in an order that hangs on their dates, contents and targets alone.
-
-        Without ``labelled`` the target's field is not looked at either.
-        """
-        folder = dataset_folder(self.root, *FOLDERS)
-        column = column_of(self.target) if labelled else None
-        pattern, known = _pattern(column), {str(code) for code in range(len(CODES[column]))} if column else {""}
-        found: list[tuple[str, str, Path]] = []
-        misfits = 0
-        for file in folder.iterdir():
-            if file.suffix.lower() != ".jpg" or file.name.startswith("."):
-                continue
-            match = pattern.match(file.name)
-            if match and match[1] in known:
-                found.append((match[2], match[1], file))
-            else:
-                misfits += 1
-        if not found:
-            raise DataError(
-                f"{folder} holds no picture named [age]_[gender]_[race]_[date&time].jpg ({misfits} other .jpg files)."
-            )
-        if misfits:
-            warnings.warn(
-                f"{misfits} of {misfits + len(found)} pictures in {folder} are left out: their names are not "
-                "[age]_[gender]_[race]_[date&time].jpg with a known target.",
-                stacklevel=1,  # from one line, so that Python shows it once and not for each split
-            )
-        repeats = Counter(date for date, _, _ in found)
-        pictures = PictureFiles(folder, [file.name for *_, file in found], lambda row: f"picture {found[row][-1]}")
-        keyed = []
-        for row, (date, code, file) in enumerate(found):
-            position = position_of(date, self.split_seed)
-            if split_of(position, self.validation_share, self.test_share) == split:
-                # Two pictures of one date: what is in them decides, never the rest of the name. The name comes last
-                # and decides only between copies, which training cannot distinguish.
-                content = hashlib.blake2b(pictures[row]).hexdigest() if repeats[date] > 1 else ""
-                keyed.append((position, date, content, code, file.name, file))
-        if not keyed:
-            raise DataError(f"{folder}: no picture falls into the {split} split; there are {len(found)} in all.")
-        return [key[-1] for key in sorted(keyed)]
+        folder, names = rows.tables[0][0].folder, rows.chosen(FILE)
+        return files_inputs(folder, names, lambda at: f"picture {folder / names[at]}", self.image_size)
 
 
-def _pattern(column: str | None) -> re.Pattern[str]:
+def _pattern(field: str | None) -> re.Pattern[str]:
     """Return a pattern that yields one field and the date; the other fields need only be whole numbers.
 
     For None the field that it yields is always empty.
     """
-    fields = (r"(\d+)" if field == column else r"\d+" for field in FIELDS)
-    first = "()" if column is None else ""
+    fields = (r"(\d+)" if one == field else r"\d+" for one in FIELDS)
+    first = "()" if field is None else ""
     return re.compile(first + "_".join(fields) + r"_([^_.]+)(?:\.[^_]*)?\.jpg$", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class NamedFiles(Table):
-    """The files of one split with the fields of their names."""
-
-    data: UTKFaceFolder | None = None
-
-    def header(self) -> list[str]:
-        """Return the fields of a name, and the name itself."""
-        return [*FIELDS, FILE]
-
-    def read(self, columns: Sequence[str]) -> tuple[dict[str, list[str]], int]:
-        """Return fields as texts without leading zeros, and the number of files."""
-        assert self.data is not None
-        assert self.split is not None
-        names = [file.name for file in self.data._rows(self.split)]
-        found = {name: names if name == FILE else [_field(one, _pattern(name)) for one in names] for name in columns}
-        return found, len(names)
-
-
-def _field(name: str, pattern: re.Pattern[str]) -> str:
-    match = pattern.match(name)
+def _field(name: str, field: str) -> str:
+    match = _pattern(field).match(name)
     return str(int(match[1])) if match else ""

@@ -16,10 +16,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from levelhead.csv_form import refuse_irregular
 from levelhead.data.base import Inputs
 from levelhead.data.images import ImageInputs
 from levelhead.data.texts import Texts
-from levelhead.types import ConfigError, DataError, printable, quoted
+from levelhead.types import ConfigError, DataError, printable, quoted, reason_of
 
 OF_TEXTS, OF_PICTURES = ("hypothesis", "words"), ("region", "chroma")
 KINDS = ("whole", *OF_TEXTS, *OF_PICTURES)
@@ -90,7 +91,10 @@ class View:
             return inputs
         wanted = Texts if self.kind in OF_TEXTS else ImageInputs
         if not isinstance(inputs, wanted):
-            raise ConfigError(self._misfit(inputs))
+            raise ConfigError(
+                f"method.view.kind {self.kind} is a view of {wanted.__name__}, and the data gives "
+                f"{type(inputs).__name__}: choose another view, or leave it out."
+            )
         if isinstance(inputs, Texts):
             return self._of_texts(inputs)
         assert isinstance(inputs, ImageInputs)
@@ -145,34 +149,14 @@ class View:
 
     def _words(self) -> frozenset[str]:
         assert self.file is not None
-        if not self.file.is_file():  # a pipe, say, might never end
-            raise DataError(f"There is no file {self.file} (method.view.file).")
+        refuse_irregular(self.file)
         try:
-            lines = self.file.read_text(encoding="utf-8-sig").splitlines()
+            words = frozenset(map(_bare, self.file.read_text(encoding="utf-8-sig").split())) - {""}
         except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "it is no text in UTF-8"
-            raise DataError(f"{self.file} (method.view.file) cannot be read: {reason}.") from None
-        words = [line.strip() for line in lines if line.strip()]
-        for word in words:
-            if _bare(word) == "" or len(word.split()) > 1:
-                raise DataError(
-                    f"{self.file} (method.view.file): {quoted(word)} is not a word. Write one word per line."
-                )
+            raise DataError(f"{self.file} (method.view.file) cannot be read: {reason_of(error)}.") from None
         if not words:
             raise DataError(f"{self.file} (method.view.file) lists no word. Write one word per line.")
-        return frozenset(map(_bare, words))
-
-    def _misfit(self, inputs: Inputs) -> str:
-        texts = self.kind in OF_TEXTS
-        said = f"method.view.kind {self.kind} is a view of {'texts' if texts else 'pictures'}, and the data holds"
-        if isinstance(inputs, Texts | ImageInputs):
-            others = ", ".join(OF_PICTURES if texts else OF_TEXTS)
-            return f"{said} {'pictures' if texts else 'texts'}: choose one of {others}, or leave the view out."
-        kind = "levelhead.data.texts.Texts" if texts else "levelhead.data.images.ImageInputs"
-        return (
-            f"{said} {type(inputs).__name__}, from which it cannot be taken. A data set must give {kind}; a Lab "
-            "made by hand takes views by its argument `viewed`."
-        )
+        return words
 
 
 class _ViewedPictures(ImageInputs):

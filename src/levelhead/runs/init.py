@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from levelhead.data.image_folder_csv import ImageFolderCsv
-from levelhead.data.splits import SPLIT_WORDS, known_splits, splits_setting
+from levelhead.data.splits import SPLIT_WORDS, SPLITS_SETTING, known_splits
 from levelhead.data.text_csv import TextCsv
 from levelhead.data.text_files import ANY_SUFFIXES, NUMBER, first_rows, is_saved, table_files
 from levelhead.plain_yaml import read_yaml
@@ -239,7 +239,7 @@ def _guess_split(
         if unknown and len(values) <= MOST_SPLITS:
             raise DataError(
                 f"{quoted(name)} may name the splits, and its values {_list(unknown)} are not known. Say what they "
-                f"are: --set {shlex.quote(f'data.split_column={name}')} {splits_setting(values)}. If it names none: "
+                f"are: --set {shlex.quote(f'data.split_column={name}')} {SPLITS_SETTING}. If it names none: "
                 "--set data.split_column=null."
             )
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from levelhead.data.base import dataset_folder
-from levelhead.data.text_files import table_file, table_header
+from levelhead.data.text_files import table_files, table_header
 from levelhead.lm.base import Item
 from levelhead.lm.files import filled_columns
 from levelhead.types import DataError, quoted
@@ -32,9 +32,8 @@ def read_crows_pairs(root: Path | None) -> list[Item]:
     Raises :class:`~levelhead.types.DataError` that names file and row, never a sentence, for anything missing, empty or
     doubled.
     """
-    path = table_file(
-        dataset_folder(root, "crows_pairs"), "crows_pairs_anonymized", "crows_pairs", suffixes=(".csv", ".csv.gz")
-    )
+    names, suffixes = ("crows_pairs_anonymized", "crows_pairs"), (".csv", ".csv.gz")
+    path = table_files(dataset_folder(root, "crows_pairs"), *names, suffixes=suffixes)[0]
     numbered = NUMBER in table_header(path)
     columns = filled_columns(path, [NUMBER, *FIELDS] if numbered else FIELDS)
     rows = range(len(columns["sent_more"]))

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from levelhead.data.base import dataset_folder
-from levelhead.data.text_files import table_file
+from levelhead.data.text_files import table_files
 from levelhead.lm.base import Item
 from levelhead.lm.files import json_of, lines_of, objects_of, text_of
 from levelhead.types import ConfigError, DataError, quoted
@@ -32,7 +32,7 @@ SUFFIXES = (".json", ".json.gz", ".jsonl", ".jsonl.gz")
 
 def stereoset_file(root: Path | None) -> Path:
     """Return the one StereoSet file below ``root`` (None: ``$LEVELHEAD_DATA``, then ``data``), in ``stereoset/``."""
-    return table_file(dataset_folder(root, "stereoset"), "dev", "stereoset_dev", suffixes=SUFFIXES)
+    return table_files(dataset_folder(root, "stereoset"), "dev", "stereoset_dev", suffixes=SUFFIXES)[0]
 
 
 def read_stereoset(path: Path) -> list[Item]:
