@@ -133,12 +133,12 @@ def comparison_sentences(differences: Sequence[Difference], baseline: str) -> li
         deck = f"Over these rows alone: {first}{others}. One seed cannot decide."
         return [_on_one_seed(alone[0], baseline), deck, *counts]
     if several:
-        sizes = f"{_sentence(_range(able) + _corrected(able))}"
-        return [f"None of the {count} methods measurably changed {what}.", sizes, *counts]
+        return [f"None of the {count} methods measurably changed {what}.", _closest(able), *counts]
     (one,) = able
-    why = _corrected(able) if one.estimate.reason is None else f" ({_ends(one.estimate.reason)[:-1]})"
+    why = "" if one.estimate.reason is None else f" ({_ends(one.estimate.reason)[:-1]})"
+    why = f", p = {one.p:.3f}" if one.p is not None and one.estimate.excludes_zero else why
     end = f"equivalent within {number(100 * one.margin)} points" if one.within else f"inconclusive{why}"
-    return [f"{quoted_name(one.label)} did not measurably change {what}.", f"{_range(able)}; {end}."]
+    return [f"{quoted_name(one.label)} did not measurably change {what}.", f"{_size(one)}; {end}."]
 
 
 def _without_groups_first(each: Difference) -> tuple[bool, float]:
@@ -175,7 +175,7 @@ def _measured(difference: Difference) -> str:
     """Return a change with its interval, whether it is within the margin, and what accuracy was measurably lost."""
     lost = "" if (lower := difference.accuracy) is None else f", accuracy {percent(lower, signed=True)} points"
     within = f", less than the margin of {number(100 * difference.margin)} points" * difference.within
-    return _range([difference]) + within + lost
+    return _size(difference) + within + lost
 
 
 def _counted_rest(differences: Sequence[Difference], able: Sequence[Difference], count: int) -> list[str]:
@@ -195,35 +195,17 @@ def _counted_rest(differences: Sequence[Difference], able: Sequence[Difference],
     return [f"Of {counted(count, 'method')}, {joined(said)}."] if said else []
 
 
-def _sentence(text: str | None) -> str:
-    """Return a text that begins with a capital and ends with a point."""
-    told = _ends(text)
-    return told[:1].upper() + told[1:]
+def _closest(differences: Sequence[Difference]) -> str:
+    """Name the method that is closest to a measurable change, with its interval and its p-value after correction."""
+    one = min(differences, key=lambda each: (1.0 if each.p is None else each.p, -abs(each.estimate.value)))
+    p_value = "" if one.p is None else f", p = {one.p:.3f} after correction"
+    return f"Closest: {quoted_name(one.label)} {_size(one)}{p_value}."
 
 
-def _corrected(differences: Sequence[Difference]) -> str:
-    """Return the lowest p of those whose interval alone would decide, which the correction undoes; empty of none."""
-    lowest = min((one.p for one in differences if one.p and one.estimate.excludes_zero), default=None)
-    return "" if lowest is None else f", p = {lowest:.3f} or more after correction for the number of methods"
-
-
-def _range(differences: Sequence[Difference]) -> str:
-    """Say how far defined differences and their intervals reach, in points."""
-    figures = [one.estimate for one in differences]
-    if len(figures) == 1:
-        span = percent_ends(figures[0], signed=True)
-        return f"{percent(figures[0], signed=True)} points" + (f", interval {span}" if span else "")
-    known = [figure for figure in figures if not math.isnan(figure.low)]
-    ends = (
-        min(figure.value for figure in figures),
-        max(figure.value for figure in figures),
-        min((figure.low for figure in known), default=math.nan),
-        max((figure.high for figure in known), default=math.nan),
-    )
-    low, high, first, last = (number(100 * value, signed=True) for value in ends)
-    if not known:
-        return f"changes from {low} to {high} points, without intervals"
-    return f"changes from {low} to {high} points, with intervals from {first} to {last}"
+def _size(difference: Difference) -> str:
+    """Return a change in points, with its interval."""
+    span = percent_ends(difference.estimate, signed=True)
+    return f"{percent(difference.estimate, signed=True)} points" + (f", interval {span}" if span else "")
 
 
 def audit_leads(
@@ -418,7 +400,7 @@ def several_sentences(findings: Sequence[tuple[str, list[Difference]]], baseline
     if not decided:
         return [
             f"No method measurably changed {what} in any of {count}.",
-            _sentence(_range(defined) + _corrected(defined)),
+            _closest(defined),
             *last,
         ]
     said: list[str] = []
