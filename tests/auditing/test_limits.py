@@ -133,11 +133,9 @@ def test_a_crossing_of_many_columns_takes_little_memory() -> None:
 
 def test_groups_and_classes_are_limited_together() -> None:
     """200 groups by 150 classes by 150 predicted classes would be resampled a thousand times: 36 gigabytes."""
-    rows, label = np.arange(60_000), np.arange(300) % 150
+    rows = np.arange(60_000)
     with pytest.raises(DataError, match="has 200 groups, and there are 150 classes: that is too much to compare"):
         audit(rows % 150, rows % 150, sensitive_features={"g": rows // 7 % 200}, bins={"g": "values"})
-    with pytest.raises(DataError, match="have more than 200 different values together"):
-        audit(label, label + 100, sensitive_features=np.arange(300) % 2)
     with pytest.raises(DataError, match=r"A table of 10,000 groups and 20,000 classes is too large"):
         Counts.from_rows(rows[:20_000], rows[:20_000], rows[:20_000] // 2)
 

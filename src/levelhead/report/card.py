@@ -86,16 +86,12 @@ def loading(kind: str, *, ours: bool, debiased: bool, base: str | None = None, p
     if base is not None:
         python.append("from peft import PeftModel")
         load, first = f'PeftModel.from_pretrained({loader}({base}), "FOLDER")', "An adapter of PEFT on a plain model."
-        if debiased:
-            first = (
-                f"**An adapter of PEFT. Load its base with levelhead** ({INSTALL}, and peft): AutoPeftModel and "
-                "pipelines of transformers refuse the base, which has debiased attention."
-            )
-    elif ours:
+    if ours:
+        what = "Load this model" if base is None else "An adapter of PEFT. Load its base"
         why = "transformers alone does not know its type."
         if debiased:
             why = f"{auto} and pipelines of transformers refuse its type, so that its debiased attention is never lost."
-        first = f"**Load this model with levelhead** ({INSTALL}): {why}"
+        first = f"**{what} with levelhead** ({INSTALL}): {why}"
     if kind == "text":
         python.append("from transformers import AutoTokenizer, pipeline")
         tokenizer = 'AutoTokenizer.from_pretrained("FOLDER")'

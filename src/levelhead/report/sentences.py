@@ -120,7 +120,7 @@ def comparison_sentences(differences: Sequence[Difference], baseline: str) -> li
         every = " for every method" * several
         return [f"The change of {what} is undefined{every}: {_ends(differences[0].estimate.reason)}"]
     able = sorted((one for one in defined if not one.at_chance), key=_without_groups_first)
-    counts = _counted_rest(differences, able, count) if several else []
+    counts = _counted_rest(differences) if several else []
     if not able:
         who = f"None of the {count} methods is" if several else f"{quoted_name(defined[0].method)} is not"
         return [f"{who} above chance, so a small gap says nothing."]
@@ -151,8 +151,7 @@ def _changes(decided: Sequence[Difference], baseline: str) -> str:
     said: list[str] = []
     for verb in dict.fromkeys(_changed(one.estimate.value) for one in decided):
         those = [one for one in decided if _changed(one.estimate.value) == verb]
-        named, more = [quoted_name(one.label) for one in those[:NAMED]], len(those) - NAMED
-        names = joined([*named, *([f"{more} more"] if more > 0 else [])])
+        names, more = _some([quoted_name(one.label) for one in those]), len(those) - NAMED
         sizes = [100 * abs(one.estimate.value) for one in those]
         size = f"up to {number(max(sizes))}" if more > 0 else joined([number(one) for one in sizes])
         whose = "it" if said else GAP
@@ -178,21 +177,22 @@ def _measured(difference: Difference) -> str:
     return _size(difference) + within + lost
 
 
-def _counted_rest(differences: Sequence[Difference], able: Sequence[Difference], count: int) -> list[str]:
+def _counted_rest(differences: Sequence[Difference]) -> list[str]:
     """Say how many of the methods are equivalent, undecided, at chance or undefined."""
-    equal = sum(one.within and not one.decided for one in able)
-    changed = any(one.decided for one in able)
-    open_ones = sum(not (one.decided or one.within) for one in able) if changed else 0
-    chance = sum(one.at_chance for one in differences)
-    undefined = sum(not one.estimate.defined for one in differences)
-    kinds = {
-        f"equivalent to the baseline within {number(100 * differences[0].margin)} points": equal,
-        "inconclusive": open_ones,
-        "at chance": chance,
-        "undefined": undefined,
-    }
-    said = [f"{number_of} {'is' if number_of == 1 else 'are'} {kind}" for kind, number_of in kinds.items() if number_of]
-    return [f"Of {counted(count, 'method')}, {joined(said)}."] if said else []
+    kinds = Counter(map(_kind, differences))
+    if "changed" not in kinds:
+        kinds.pop("inconclusive", None)  # the headline says that all are
+    said = [f"{count} {'is' if count == 1 else 'are'} {kind}" for kind, count in kinds.items() if kind != "changed"]
+    return [f"Of {counted(len(differences), 'method')}, {joined(said)}."] if said else []
+
+
+def _kind(one: Difference) -> str:
+    """Say what these data tell of a method."""
+    if one.at_chance or not one.estimate.defined:
+        return "at chance" if one.at_chance else "undefined"
+    if one.decided or not one.within:
+        return "changed" if one.decided else "inconclusive"
+    return f"equivalent to the baseline within {number(100 * one.margin)} points"
 
 
 def _closest(differences: Sequence[Difference]) -> str:
@@ -398,17 +398,13 @@ def several_sentences(findings: Sequence[tuple[str, list[Difference]]], baseline
         return last or [f"The change of {what} is undefined in all of {count}."]
     decided = sorted((one for one in defined if one.decided), key=_without_groups_first)
     if not decided:
-        return [
-            f"No method measurably changed {what} in any of {count}.",
-            _closest(defined),
-            *last,
-        ]
+        return [f"No method measurably changed {what} in any of {count}.", _closest(defined), *last]
     said: list[str] = []
     for verb in dict.fromkeys(_changed(one.estimate.value) for one in decided):
         hits = Counter(quoted_name(one.label) for one in decided if _changed(one.estimate.value) == verb)
-        most, *fewer = sorted({*hits.values()}, reverse=True)
-        subject, *others = (_some([who for who in hits if hits[who] == times]) for times in (most, *fewer))
-        more = "".join(f", {names} in {times}" for names, times in zip(others, fewer, strict=True))
+        most = max(hits.values())
+        subject, fewer = _some([who for who in hits if hits[who] == most]), [who for who in hits if hits[who] < most]
+        more = f", {_some(fewer)} in fewer" if fewer else ""
         whole = f"{verb} it in {most} of {len(findings)}" if said else f"{verb} {what} in {most} of {count}"
         said.append(f"{subject} {whole}{more}.")
     names = dict.fromkeys(quoted_name(one.label) for one in defined)

@@ -95,7 +95,6 @@ class Tally:
         """
         label = self._classes(self.label, label, self.labels, count)
         prediction = self._classes(self.prediction, prediction, self.predictions, count)
-        self._check_classes()
         of_clusters = None if cluster is None else self._clusters(cluster)
         for key, column in self.group_columns(groups, count).items():
             self._check_cells(key)
@@ -118,13 +117,6 @@ class Tally:
                     sums[pattern] = sums.get(pattern, 0.0) + sum_of
             if of_clusters is not None:
                 self._add_members(key, of_clusters, inverse, there)
-
-    def _check_classes(self) -> None:
-        if len(self.labels.keys() | self.predictions.keys()) > MOST_CLASSES:
-            raise DataError(
-                f"{self.label} and {self.prediction} have more than {MOST_CLASSES} different values together: is one "
-                "of them an id or a score? An audit compares classes."
-            )
 
     def _check_cells(self, key: Key) -> None:
         met, classes = len(self.met[key]), len(self.labels.keys() | self.predictions.keys())
