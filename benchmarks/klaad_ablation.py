@@ -106,7 +106,7 @@ def measure(model: LanguageModel, folder: Path, split: TermSplit, arguments: arg
         for part, figures in scores.parts.items():
             if benchmark.name != "bold" or "/" not in part:  # BOLD's 43 groups by themselves are too many
                 found |= {f"{benchmark.name}/{part}/{name}": figure for name, figure in figures.items()}
-    report = gap_report(model, split.held_out, limit=arguments.limit)
+    report = gap_report(model, split.held_out[: arguments.limit])
     return found | {f"gap/{name}": figure for name, figure in report.figures["after"].items()}
 
 

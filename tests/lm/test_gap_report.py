@@ -97,7 +97,7 @@ def test_figures_by_hand() -> None:
 @pytest.mark.usefixtures("measured")
 def test_intervals_draw_terms_and_say_when_there_are_few() -> None:
     alone = gap_report(model("after"), ROWS[:3])
-    one = gap_report(model("after"), [replace(row, term=" A") for row in ROWS[:3]], limit=3)
+    one = gap_report(model("after"), [replace(row, term=" A") for row in ROWS[:3]])
     assert alone.figures["after"]["share"].reason == "no interval: 3 clusters, and 10 are needed"
     assert (one.about["terms"], one.figures["after"]["share"].value) == (1, 0.5)
     assert math.isnan(one.figures["after"]["share"].low)

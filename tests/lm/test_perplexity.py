@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from speakers import ends
 
-from levelhead.lm import perplexity
 from levelhead.lm.base import Answer, Item
 from levelhead.lm.intervals import estimated, paired_difference
+from levelhead.lm.perplexity import Perplexity
 
 
 def documents(texts: Sequence[str], costs: Sequence[float], tokens: Sequence[int]) -> Any:
@@ -22,7 +22,7 @@ def documents(texts: Sequence[str], costs: Sequence[float], tokens: Sequence[int
         Answer(item.id, {"log_likelihood": -cost, "tokens": count})
         for item, cost, count in zip(items, costs, tokens, strict=True)
     ]
-    return perplexity.score_answers(items, answers[::-1])
+    return Perplexity().score(items, answers[::-1])
 
 
 @pytest.mark.usefixtures("few_are_enough")

@@ -66,7 +66,7 @@ def gap_command(
     options: Any = {"dtype": precision.value, "allow_mismatched_weights": allow_mismatched_weights}
     after = LanguageModel.load(model, device, **options)
     before = None if against is None else LanguageModel.load(against, device, **options)
-    report = gap_report(after, chosen, against=before, selection=selection, limit=limit).to_dict()
+    report = gap_report(after, chosen[:limit], against=before, selection=selection).to_dict()
     write_json(out / RESULT, report)
     write_files(None, None, html_file, lambda: gap_page(report))
     console.print(drawn(gap_page(report), everything=False))

@@ -76,28 +76,26 @@ def gap_report(
     *,
     against: LanguageModel | None = None,
     selection: str = "",
-    limit: int | None = None,
 ) -> GapReport:
     """Measure ``model``, and ``against`` (the model before) on the same pairs.
 
-    ``limit`` takes the first this many of ``triplets``; ``selection`` says in words which they are. Pairs that one of
-    the two models cannot use (no replaced token, or nothing else) are left out for both.
+    ``selection`` says in words which ``triplets`` they are. Pairs that one of the two models cannot use (no replaced
+    token, or nothing else) are left out for both.
 
     Raises :class:`~levelhead.types.DataError` if no pair can be used or if a sentence is beyond a model's limit,
     :class:`~levelhead.types.ConfigError` for a masked model and for two of one name, and
     :class:`~levelhead.types.UnsupportedModelError` for a model that gives no attention weights.
     """
-    chosen = list(triplets if limit is None else triplets[:limit])
     sides = {"after": model} | ({} if against is None else {"before": against})
     names = {side: model_name(one.name) for side, one in sides.items()}
     if len({*names.values()}) < len(sides):
         raise ConfigError(f"Both models are called {quoted(names['after'])}. Compare with another one, or rename one.")
-    pairs = {side: _measured(one, chosen) for side, one in sides.items()}
-    rows = [row for row in range(len(chosen)) if all(found[row].used for found in pairs.values())]
+    pairs = {side: _measured(one, triplets) for side, one in sides.items()}
+    rows = [row for row in range(len(triplets)) if all(found[row].used for found in pairs.values())]
     if not rows:
         raise DataError("No pair has both replaced and common tokens: the attention gap is undefined.")
-    named = all(chosen[row].term.strip() for row in rows)
-    clusters = [same_term(chosen[row].term) if named else str(row) for row in rows]
+    named = all(triplets[row].term.strip() for row in rows)
+    clusters = [same_term(triplets[row].term) if named else str(row) for row in rows]
     figures = {side: _figures([found[row] for row in rows], clusters) for side, found in pairs.items()}
     if against is not None:
         before, after = figures["before"], figures["after"]
@@ -109,7 +107,7 @@ def gap_report(
         "models": names,
         "selection": selection,
         "pairs": len(rows),
-        "left_out": len(chosen) - len(rows),
+        "left_out": len(triplets) - len(rows),
         "terms": len(set(clusters)),
         "notes": notes,
     }

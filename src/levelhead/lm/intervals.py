@@ -111,16 +111,12 @@ def estimated(
         and ``reason`` says so.
 
     Raises:
-        DataError: if shapes do not match or a value is not finite.
+        DataError: if a value is not finite.
     """
     rows = np.asarray(values, dtype=np.float64)
-    if rows.ndim != 2:
-        raise DataError(f"An interval needs values of shape (items, terms); these are {rows.shape}.")
     if not np.isfinite(rows).all():
         raise DataError("An interval needs finite values: leave items without one out, and say so in the notes.")
     labels = np.arange(len(rows)) if clusters is None else np.asarray(clusters)
-    if labels.shape != (len(rows),) or (ids is not None and len(ids) != len(rows)):
-        raise DataError(f"There are {len(rows)} items: give one label of a cluster, and one id, an item.")
     if not len(rows):
         return Estimate.undefined("there are no items")
     whole = rows.sum(axis=0)
@@ -152,9 +148,9 @@ def paired_difference(first: Estimate, second: Estimate) -> Estimate:
         return Estimate.without_interval(apart, min(first.n, second.n), "the score keeps no items")
     if not _same_rows(a, b):
         return Estimate.undefined("the two are on different items, tokens or measures")
-    sums = b.sums - a.sums
-    sample = replace(b, sums=sums, pulls=b.pulls - a.pulls, informed=min(a.informed, b.informed))
-    sample = replace(sample, ends=_less(b.ends, a.ends))
+    ends = None if a.ends is None or b.ends is None else (b.ends[0] - a.ends[1], b.ends[1] - a.ends[0])
+    informed = min(a.informed, b.informed)
+    sample = replace(b, sums=b.sums - a.sums, pulls=b.pulls - a.pulls, informed=informed, ends=ends)
     return _bounded(second.value - first.value, sample, min(first.n, second.n), "cluster", differ=True)
 
 
@@ -280,11 +276,6 @@ def _mean(figures: Sequence[Estimate]) -> Sample | None:
         informed=min(one.informed for one in samples),
         ends=None if math.isnan(low) else (float(low), float(high)),
     )
-
-
-def _less(ends: Ends | None, others: Ends | None) -> Ends | None:
-    """Return the ends of the scale of a difference: that of ``ends`` minus that of ``others``."""
-    return None if ends is None or others is None else (ends[0] - others[1], ends[1] - others[0])
 
 
 def _same_rows(a: Sample, b: Sample) -> bool:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from levelhead.lm.base import Answer, Benchmark, Headline, Item, Scores
-from levelhead.lm.intervals import SHARE, SIGNED, estimated, over_seeds, paired_difference, pooled, ratio
+from levelhead.lm.intervals import SHARE, estimated, over_seeds, paired_difference, pooled, ratio
 from levelhead.lm.runner import rescored, scores_file
 from levelhead.metrics import estimate_to_dict
 from levelhead.storage import read_json, write_json
@@ -128,9 +128,6 @@ def _spread(name: str, known: Headline, scores: Sequence[Scores], prompts: Seque
     _, _, ideal = known
     figures = [one.overall[name] for one in scores]
     items, both, deviation = _joint(figures, prompts)
-    unit = scores[0].units.get(name, "")
-    ends = SIGNED if "-1 to 1" in unit else SHARE if unit == "share" else (0.0, math.inf)
-    both = both.within(*ends)  # Student's interval reaches beyond them
     values = [figure.value for figure in figures if figure.defined]
     return {
         "score": name,

@@ -116,7 +116,7 @@ def _header(benchmark: Benchmark, model: LanguageModel | Endpoint | Given) -> di
 
 def _asked(benchmark: Benchmark, model: LanguageModel | Endpoint | Given, items: Sequence[Item]) -> Iterable[Answer]:
     if isinstance(model, Given):
-        return model.answers(benchmark, items) if items else ()
+        return benchmark.read_predictions(model.file, items)
     return benchmark.ask(cast("LanguageModel", model), items) if items else ()  # an endpoint answers the same calls
 
 
@@ -136,10 +136,6 @@ class Given:
     def fingerprint(self) -> str:
         """Return a hash of the file."""
         return hashlib.blake2b(self.file.read_bytes(), digest_size=16).hexdigest()
-
-    def answers(self, benchmark: Benchmark, items: Sequence[Item]) -> list[Answer]:
-        """Return the answers to items, see :meth:`~levelhead.lm.base.Benchmark.read_predictions`."""
-        return benchmark.read_predictions(self.file, items)
 
 
 def kept_answers(folder: Path, benchmark: Benchmark, items: Sequence[Item]) -> dict[str, Answer]:

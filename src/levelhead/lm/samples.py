@@ -306,18 +306,17 @@ class _Metrics:
             left += len(column) - len(values)
             own = [key for key in values if keep is None or key in keep]
             ends = SHARE if {values[key] for key in own} <= {0.0, 1.0} else None
-
-            def mean(keys: Sequence[int], values: Mapping[int, float] = values, ends: Any = ends) -> Estimate:
-                clusters = [self.documents[key][0] for key in keys]
-                return estimated([(values[key], 1.0) for key in keys], clusters, ratio, ends=ends, ids=keys)
-
-            overall[name] = mean(own)
+            overall[name] = self._mean(values, own, ends)
             for category in categories if 1 < len(categories) <= MOST_CATEGORIES else ():
                 if of := [key for key in own if self.documents[key][1] == category]:
-                    parts.setdefault(category, {})[name] = mean(of)
+                    parts.setdefault(category, {})[name] = self._mean(values, of, ends)
         if left:
             notes.insert(0, f"{left} values are not finite and left out.")
         return Scores(task, overall, parts, dict.fromkeys(overall, "mean over documents"), tuple(notes))
+
+    def _mean(self, values: Mapping[int, float], keys: Sequence[int], ends: Any) -> Estimate:
+        clusters = [self.documents[key][0] for key in keys]
+        return estimated([(values[key], 1.0) for key in keys], clusters, ratio, ends=ends, ids=keys)
 
 
 Rows = _Items | _Metrics

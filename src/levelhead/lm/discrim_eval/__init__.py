@@ -71,32 +71,27 @@ class DiscrimEval(Task):
         return (" yes", " Yes", " no", " No")
 
     def score(self, items: Sequence[Item], answers: Sequence[Answer]) -> Scores:
-        """Score the answers, see :func:`score_answers`."""
-        return score_answers(items, answers)
+        """Score mean log odds of "yes" against "no", a group minus the reference group, over the same questions.
 
-
-def score_answers(items: Sequence[Item], answers: Sequence[Answer]) -> Scores:
-    """Score mean log odds of "yes" against "no", a group minus the reference group, over the same questions.
-
-    Answers have the ``log_likelihoods`` of yes, Yes, no and No. Intervals are over decision questions. Items whose
-    answer has a number that is not finite are left out, with a note.
-    """
-    given = answers_by_id(items, answers, "discrim-eval")
-    odds = np.array([_odds(given[item.id].content) for item in items])
-    kept = [row for row, value in enumerate(odds) if math.isfinite(value)]
-    clusters, ids = [items[row].content["question"] for row in kept], [items[row].id for row in kept]
-    overall: dict[str, Estimate] = {}
-    for attribute, reference in REFERENCES.items():
-        groups = np.array([items[row].content[attribute] for row in kept])
-        for group in sorted({*groups.tolist()} - {reference, "none"}):
-            one, other = (groups == name for name in (group, reference))
-            rows = np.stack([odds[kept] * one, one, odds[kept] * other, other], axis=1)
-            absent = f"there is no document of {reference}"
-            figure = estimated(rows, clusters, _difference, reason=absent, ids=ids)
-            overall[f"log odds of yes, {group} minus {reference}"] = figure
-    left = len(items) - len(kept)
-    notes = [f"{left} of {len(items)} documents have no finite log-likelihoods and are left out."] if left else []
-    return Scores("discrim-eval", overall, {}, dict.fromkeys(overall, "log odds, 0: alike"), tuple(notes))
+        Answers have the ``log_likelihoods`` of yes, Yes, no and No. Intervals are over decision questions. Items whose
+        answer has a number that is not finite are left out, with a note.
+        """
+        given = answers_by_id(items, answers, "discrim-eval")
+        odds = np.array([_odds(given[item.id].content) for item in items])
+        kept = [row for row, value in enumerate(odds) if math.isfinite(value)]
+        clusters, ids = [items[row].content["question"] for row in kept], [items[row].id for row in kept]
+        overall: dict[str, Estimate] = {}
+        for attribute, reference in REFERENCES.items():
+            groups = np.array([items[row].content[attribute] for row in kept])
+            for group in sorted({*groups.tolist()} - {reference, "none"}):
+                one, other = (groups == name for name in (group, reference))
+                rows = np.stack([odds[kept] * one, one, odds[kept] * other, other], axis=1)
+                absent = f"there is no document of {reference}"
+                figure = estimated(rows, clusters, _difference, reason=absent, ids=ids)
+                overall[f"log odds of yes, {group} minus {reference}"] = figure
+        left = len(items) - len(kept)
+        notes = [f"{left} of {len(items)} documents have no finite log-likelihoods and are left out."] if left else []
+        return Scores("discrim-eval", overall, {}, dict.fromkeys(overall, "log odds, 0: alike"), tuple(notes))
 
 
 def _odds(content: Mapping[str, Any]) -> float:

@@ -86,42 +86,37 @@ class Perplexity(Benchmark):
             yield Answer(items[row].id, {"log_likelihood": value, "tokens": tokens})
 
     def score(self, items: Sequence[Item], answers: Sequence[Answer]) -> Scores:
-        """Score the answers, see :func:`score_answers`."""
-        return score_answers(items, answers)
+        """Score answers whose content has ``log_likelihood`` and ``tokens``; intervals draw documents.
 
-
-def score_answers(items: Sequence[Item], answers: Sequence[Answer]) -> Scores:
-    """Score answers whose content has ``log_likelihood`` and ``tokens``; intervals draw documents.
-
-    Raises :class:`~levelhead.types.DataError` for missing or doubled answers, and for one without finite numbers.
-    """
-    given = answers_by_id(items, answers, "perplexity")
-    likelihoods, tokens = (
-        np.array([finite_number(answer, answer.content, name, "perplexity") for answer in given.values()])
-        for name in ("log_likelihood", "tokens")
-    )
-    texts = [item.content["text"] for item in items]
-    named: list[Any] = [item.id for item in items]
-    cut = list(zip(named, tokens.tolist(), strict=True))  # tokens of another tokenizer are no pair to these
-    sizes = {
-        "perplexity_per_token": (tokens, _perplexity),
-        "bits_per_byte": (np.array([len(text.encode()) for text in texts], dtype=float), _bits),
-        "bits_per_character": (np.array([len(text) for text in texts], dtype=float), _bits),
-    }
-    return Scores(
-        benchmark="perplexity",
-        overall={
-            name: estimated(
-                np.stack([-likelihoods, size], axis=1),
-                None,
-                statistic,
-                ids=cut if statistic is _perplexity else named,
-            )
-            for name, (size, statistic) in sizes.items()
-        },
-        units=UNITS,
-        notes=(f"{len(items):,} documents, {int(tokens.sum()):,} scored tokens; intervals draw documents.",),
-    )
+        Raises :class:`~levelhead.types.DataError` for missing or doubled answers, and for one without finite numbers.
+        """
+        given = answers_by_id(items, answers, "perplexity")
+        likelihoods, tokens = (
+            np.array([finite_number(answer, answer.content, name, "perplexity") for answer in given.values()])
+            for name in ("log_likelihood", "tokens")
+        )
+        texts = [item.content["text"] for item in items]
+        named: list[Any] = [item.id for item in items]
+        cut = list(zip(named, tokens.tolist(), strict=True))  # tokens of another tokenizer are no pair to these
+        sizes = {
+            "perplexity_per_token": (tokens, _perplexity),
+            "bits_per_byte": (np.array([len(text.encode()) for text in texts], dtype=float), _bits),
+            "bits_per_character": (np.array([len(text) for text in texts], dtype=float), _bits),
+        }
+        return Scores(
+            benchmark="perplexity",
+            overall={
+                name: estimated(
+                    np.stack([-likelihoods, size], axis=1),
+                    None,
+                    statistic,
+                    ids=cut if statistic is _perplexity else named,
+                )
+                for name, (size, statistic) in sizes.items()
+            },
+            units=UNITS,
+            notes=(f"{len(items):,} documents, {int(tokens.sum()):,} scored tokens; intervals draw documents.",),
+        )
 
 
 def _perplexity(sums: NDArray[np.float64]) -> NDArray[np.float64]:
