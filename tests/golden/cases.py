@@ -104,16 +104,6 @@ def own_metrics() -> Any:
     return audit(metrics={"precision": precision})
 
 
-def groups_of_another_file() -> Any:
-    people = file("people.csv", ROWS[["id", "sex"]].iloc[20:])
-    return of_table(file(data=ROWS.drop(columns="sex")), groups=["sex"], join=people, on="id")
-
-
-def semicolons() -> Any:
-    ROWS.to_csv("rows.csv", index=False, sep=";", decimal=",")
-    return of_table("rows.csv", groups=["sex"])
-
-
 def periods() -> Any:
     month = [f"2024-{at:02}" for at in np.arange(len(ONE_A_ROW)) * 6 // len(ONE_A_ROW) + 1]
     return audit(time=month)
@@ -201,8 +191,6 @@ CASES: dict[str, Callable[[], Any]] = {
         for one in (
             against_another_file,
             own_metrics,
-            groups_of_another_file,
-            semicolons,
             periods,
             numbers_crossed_and_cut,
             shares_by_stratum,
@@ -214,7 +202,6 @@ CASES: dict[str, Callable[[], Any]] = {
         )
     },
     "classes": audit,
-    "two_columns": lambda: audit(groups=["sex", "site"]),
     "words": lambda: audit(groups="race", level=0.9, reference="ann", favourable=1),
     "three_classes": lambda: audit(data=three()),
     "scores": lambda: audit(y_pred=None, scores=ROWS["score"], threshold=[0.5, 0.7]),
@@ -243,31 +230,18 @@ CASES: dict[str, Callable[[], Any]] = {
     "rule_without_labels": lambda: postprocess(file(), score="fine", groups=["sex"], metric="demographic_parity"),
     "crossed": lambda: audit(groups=["sex", "site"], intersect=True),
     "one_of_three_classes": lambda: audit(data=three(), positive="owl", favourable="owl"),
-    "label_map": lambda: audit(
-        data=ROWS.assign(y=np.where(ROWS["y"] == 1, "good", "bad")), label_map={"good": 1, "bad": 0}, favourable=0
-    ),
     "few_rows": lambda: audit(groups="race", data=rows(24, seed=3)),
     "missing_as_a_group": lambda: audit(groups="known", missing="group"),
-    "bins": lambda: audit(groups="age", bins={"age": [45]}),
     "one_answer": lambda: audit(y_pred=np.ones(len(ROWS), int)),
-    "clusters": lambda: audit(cluster=ROWS["person"]),
     "clusters_of_scores": lambda: audit(y_pred=None, scores=ROWS["score"], cluster=ROWS["person"]),
     "numbers": lambda: lh.audit(
         ROWS["price"], ROWS["estimate"], sensitive_features=ROWS[["sex"]], along=ROWS[["age"]], numbers=True
-    ),
-    "explanation_of_a_file": lambda: lh.explain(
-        file(data=ROWS), label="y", score="logit", groups=["sex"], cluster="person", **FEW
     ),
 }
 """By name, what makes the result, or the page, of a case; it runs in an empty folder of its own."""
 OF_FILES: dict[str, tuple[str, Callable[[], Any]]] = {
     "classes_of_a_file": ("classes", audit_file),
-    "crossed_of_a_file": ("crossed", lambda: audit_file(["sex", "site"], intersect=True)),
-    "bins_of_a_file": ("bins", lambda: audit_file("age", bins=["age=45"])),
     "scores_of_a_file": ("scores", lambda: audit_file(prediction=None, score="score", threshold=[0.5, 0.7])),
-    "along_a_number_of_a_file": ("along_a_number", lambda: audit_file(along=["age"])),
-    "weights_of_a_file": ("weights", lambda: audit_file(weight="weight")),
-    "clusters_of_a_file": ("clusters", lambda: audit_file(cluster="person")),
     "control_of_a_file": ("control", lambda: audit_file(control=["site"])),
     "numbers_of_a_file": (
         "numbers",

@@ -88,22 +88,6 @@ def test_intervals_cover(groups: int, rows: int, gap: float) -> None:
     assert np.mean(inside) > 0.90  # 200 audits of a 95% interval: below 0.90 once in a thousand
 
 
-@pytest.mark.parametrize("name", ["equal_opportunity", "equalized_odds"])
-@pytest.mark.slow
-def test_cells_of_three_rows_show_a_gap_where_there_is_none_as_seldom_as_the_level_says(name: str) -> None:
-    rng = np.random.default_rng(0)
-    tables = [draw(rng, [30] * 6, 0.1, 0.65, 0.2) for _ in range(300)]
-    figures = [figure for one in tables if (figure := estimate(one, name, replicates=200)).defined]
-    assert len(figures) > 200  # the others lack the positives of some group
-    assert sum(not held(figure, 0.0) for figure in figures) <= stats.binom.ppf(0.999, len(figures), 0.05)
-
-
-def test_the_lowest_accuracy_of_small_cells_is_held() -> None:
-    rng = np.random.default_rng(1)
-    tables = [draw(rng, [40] * 3, 0.3, 0.98, 0.02) for _ in range(300)]
-    assert np.mean([held(estimate(one, "worst_group_accuracy", replicates=100), 0.98) for one in tables]) > 0.93
-
-
 def test_the_ends_of_a_lowest_rate_are_those_of_clopper_and_pearson() -> None:
     for hits, rows in ((0, 3), (3, 3), (0, 50), (7, 20), (19, 20)):
         exact = stats.binomtest(hits, rows).proportion_ci(0.95, "exact")
