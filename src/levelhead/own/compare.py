@@ -6,7 +6,7 @@ For those who train with the Hugging Face Trainer, or any other loop, and have t
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -30,7 +30,6 @@ from levelhead.auditing.result import AuditResult
 from levelhead.data.base import Inputs
 from levelhead.loading import load_tokenizer_of
 from levelhead.metrics.clustered import FEWEST
-from levelhead.metrics.group import classes_compared
 from levelhead.metrics.intervals import check_options
 from levelhead.models.networks import load_model
 from levelhead.own.page import WHOLE, two_models_page
@@ -39,7 +38,7 @@ from levelhead.report.result import Report
 from levelhead.report.text import Record, clustered_sentence, counted, number
 from levelhead.tables.columns import outcome_of
 from levelhead.tables.rows import Rows
-from levelhead.tables.vocabulary import LabelMap, in_order
+from levelhead.tables.vocabulary import LabelMap
 from levelhead.training.finite import refuse_not_finite
 from levelhead.training.lab import predict_logits
 from levelhead.types import ConfigError, DataError, check_seed, in_quotes, listed, nearest, printable, quoted
@@ -189,7 +188,7 @@ def compare_models(
         batch_size: rows at once.
         level: confidence level of the intervals.
         positive: the class that rates are about, by its name or its position; at least one label must be it. None: the
-            second of two; where that one is missing, a warning names the class of the rates.
+            second of two.
         cluster: (rows,) what rows that belong together have in common, such as a person's id. All intervals, also
             those over all rows, then allow for the correlation within clusters.
         replicates: bootstrap replicates.
@@ -234,12 +233,12 @@ def compare_models(
     if names is None:
         turned = described[0].debias is None and described[1].debias is not None
         names = ("plain", "debiased") if turned else ("old model", "new model")
-    classes, numbered, by_position = matched_classes(models, names, rows.class_names())
+    classes, numbered = matched_classes(models, names, rows.class_names())
     labels = rows.labels(classes, numbered)
     chosen = classes[1] if positive is None and len(classes) == 2 else positive
     asked = {"positive": chosen, "level": level, "replicates": replicates, "seed": seed} | audit_options
     there = [classes[place] for place in labels.unique().tolist()]
-    for name, wanted in (("positive", positive), ("favourable", audit_options.get("favourable"))):
+    for name, wanted in (("positive", chosen), ("favourable", audit_options.get("favourable"))):
         if wanted is not None:
             asked[name] = _named_class(name, wanted, classes, numbered)
             if asked[name] not in there:
@@ -258,20 +257,14 @@ def compare_models(
     frame = _frame(classes, labels, logits, names)
     truth = frame["label"].to_numpy()
     old, new = (frame[f"{name}_prediction"].to_numpy() for name in names)
-    found, present = None, {*truth, *old, *new}
-    about = _class_of_rates(present, asked["positive"])
+    found, about = None, asked["positive"]
     if closed is not None:
-        found, present = _audited(truth, new, closed, asked, against=old), {*truth, *new}
+        found = _audited(truth, new, closed, asked, against=old)
         about = found.positive
         assert found.against is not None
         against = replace(found.against, old=names[0], new=names[1])
         found = replace(found, findings=found.findings | {"against": against})
     changes, agreement, said = _whole(truth, old, new, asked | {"positive": about})
-    if about is not None and about != asked["positive"]:
-        of = "" if found is None else f" of {printable(names[1])}"
-        only = " and ".join(in_quotes(name) for name in classes if name in present)
-        which = f"the {'class' if len(present) == 1 else 'classes'} {only}"
-        said = [f"Labels and predictions{of} have only {which}: rates are about {in_quotes(about)}.", *said]
     if found is not None:
         said = [*said, *(one for one in found.warnings if one not in said)]
     elif cluster is not None and (number := len(set(asked["cluster"]))) < len(rows):
@@ -281,7 +274,7 @@ def compare_models(
         for name, one in zip(names, (old, new), strict=True)
         if len(rows) > 1 and len(set(one)) == 1
     ]
-    warnings = (*by_position, *constant, *_of_models(models, described, names), *said, ONE_TRAINING)
+    warnings = (*constant, *_of_models(models, described, names), *said, ONE_TRAINING)
     return ModelComparison(
         names, len(rows), classes, changes, agreement, found, described, frame, tuple(warnings), level, about
     )
@@ -343,10 +336,10 @@ def unnamed(classes: Sequence[str]) -> bool:
 
 def matched_classes(
     models: Sequence[Any], names: Sequence[str], of_data: tuple[str, ...] | None
-) -> tuple[tuple[str, ...], tuple[str, ...], list[str]]:
-    """Match the classes of two models and of the rows by name.
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Match the classes of two models and of the rows by name; a model without names has those of the rows, or theirs.
 
-    Returns the names of the classes in the models' order, and in the order that numbers as labels count; and warnings.
+    Returns the names of the classes in the models' order, and in the order that numbers as labels count.
     """
     known = [class_names_of(model) for model in models]
     if len(known[0]) != len(known[1]):
@@ -355,15 +348,8 @@ def matched_classes(
         )
     if of_data is not None and of_data == tuple(map(str, range(len(of_data)))):
         of_data = None  # these are positions
-    without, said = [unnamed(own) for own in known], []
-    if of_data is not None and len(of_data) == len(known[0]):  # what a model without names was trained on
-        known = [of_data if no_names else own for own, no_names in zip(known, without, strict=True)]
-    elif without[0] != without[1]:
-        known = [known[without.index(False)]] * 2
-        said = [
-            f"{printable(names[without.index(True)])} has no class names: its positions are read as those of "
-            f"{printable(names[without.index(False)])}, {listed(known[0], 5)}."
-        ]
+    lent = [own for own in (of_data, *known) if own is not None and len(own) == len(known[0]) and not unnamed(own)]
+    known = [lent[0] if lent and unnamed(own) else own for own in known]
     for own in known:
         if len(set(own)) < len(own):
             raise ConfigError(f"Class names must be unique; fix id2label: {listed(own)}.")
@@ -379,7 +365,7 @@ def matched_classes(
             f"The rows have the class {quoted(unknown[0])}, and the models know {listed(classes)}. Give the models an "
             "id2label with the names of the rows."
         )
-    return classes, numbered, said
+    return classes, numbered
 
 
 def _named_class(option: str, wanted: Any, classes: Sequence[str], numbered: Sequence[str]) -> str:
@@ -418,25 +404,16 @@ def _frame(classes: tuple[str, ...], labels: Tensor, logits: Sequence[Tensor], n
 def _audited(
     truth: Any, predicted: Any, groups: GroupColumns, options: Mapping[str, Any], against: Any = None
 ) -> AuditResult:
-    """Audit with the group columns opened; a class that no label and no prediction has cannot be the positive one."""
-    present = {*truth, *predicted}
-    known = present.union(() if against is None else against)
-    positive = options["positive"] if options["positive"] in present else None
+    """Audit with the group columns opened."""
+    known = {*truth, *predicted}.union(() if against is None else against)
     return audit(
         truth,
         predicted,
         sensitive_features=groups.open(),
         against=against,
         label_map={name: name for name in known},  # all are the models' own classes
-        **{**options, "positive": positive},
+        **options,
     )
-
-
-def _class_of_rates(present: Iterable[str], wanted: str | None) -> str | None:
-    """Return the class that rates are about, chosen as in an audit; None where each is set against the rest."""
-    known = in_order(present)
-    chosen = classes_compared(len(known), known.index(wanted) if wanted in known else None)
-    return str(known[chosen[0]]) if len(chosen) == 1 else None
 
 
 def _whole(
