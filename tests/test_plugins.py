@@ -217,7 +217,7 @@ def test_a_broken_package_does_not_hide_the_others(
 def test_no_file_of_the_current_folder_takes_the_place_of_an_installed_module(here: Path) -> None:
     (here / "json.py").write_text(FOCAL)
     (here / "typer.py").write_text(FOCAL)
-    with pytest.raises(ConfigError, match=r"json \(.*\) has no 'Focal'. Methods there: none"):
+    with pytest.raises(ConfigError, match=r"json \(.*\) has no method 'Focal'. None is known"):
         METHODS["json:Focal"]
     assert str(here) not in sys.path[:-1]
 

@@ -10,7 +10,6 @@ Tables, figures and cards of finished runs do not (levelhead.runs.stand_in). No 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import importlib
 import logging
 import operator
@@ -26,7 +25,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from levelhead.types import ConfigError, listed, quoted, visible
+from levelhead.types import ConfigError, listed, nearest, quoted, visible
 
 Base = TypeVar("Base")
 
@@ -209,11 +208,9 @@ class Registry(Mapping[str, type[Base]], Generic[Base]):
                 for name, value in vars(loaded).items()
                 if isinstance(value, type) and issubclass(value, self.base) and value.__module__ == loaded.__name__
             ]
-            near = difflib.get_close_matches(attribute, there, 1)
-            hint = f" Did you mean {quoted(f'{module}:{near[0]}')}?" if near else ""
             raise ConfigError(
-                f"{quoted(path)}: {module} ({file or 'built in'}) has no "
-                f"{quoted(attribute)}.{hint} {self.kind.capitalize()}s there: {listed(there) or 'none'}."
+                f"{quoted(path)}: {module} ({file or 'built in'}) has no {self.kind} {quoted(attribute)}. "
+                f"{nearest(attribute, there)}"
             )
         return found
 

@@ -173,26 +173,19 @@ def _obstacle(path: Path, *, folder: bool = False) -> str | None:
         return "is no file name: only files are written"
     try:
         target = Path(os.path.realpath(path))
-    except FileNotFoundError:
-        return "cannot be written: the current folder was deleted"
-    except (OSError, ValueError) as error:  # a name with the character NUL
-        return f"cannot be written: {reason_of(error)}"
-    try:
-        mode = target.stat().st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        pass
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            mode = target.stat().st_mode
     except (OSError, ValueError) as error:  # too long, or not to be looked at; a name with the character NUL
         return f"cannot be written: {reason_of(error)}"
     if folder and mode is not None:
         if not stat.S_ISDIR(mode):
-            return "is a file, not a folder" if stat.S_ISREG(mode) else "is not a folder"
+            return "is not a folder"
         return None if os.access(target, os.W_OK | os.X_OK) else "may not be written into"
-    if mode is not None and stat.S_ISDIR(mode):
-        return "is a folder, not a file"
-    if mode is not None and not stat.S_ISREG(mode):
-        return "is a device, a pipe or a socket, not a file"
-    if mode is not None and not os.access(target, os.W_OK):
-        return "is write-protected"
+    if mode is not None:
+        if not stat.S_ISREG(mode):
+            return "is a folder, a device, a pipe or a socket, not a file"
+        if not os.access(target, os.W_OK):
+            return "is write-protected"
     there = next(parent for parent in target.parents if os.path.lexists(parent))
     if not there.is_dir():
         return f"lies below {there}, which is not a folder"

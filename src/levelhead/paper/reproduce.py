@@ -25,11 +25,10 @@ from levelhead.paper.items import ITEMS, SOURCES, Item, Scale
 from levelhead.paper.published import present_row, published
 from levelhead.paper.rehearsal import rehearsed
 from levelhead.paper.results import Protocol, Reproduction, reproduction
-from levelhead.report.markdown import markdown
 from levelhead.report.page import write_page
 from levelhead.report.terminal import drawn_blocks
 from levelhead.runs.options import assign, section
-from levelhead.storage import data_home, write_json, write_text
+from levelhead.storage import data_home, write_json
 from levelhead.types import ConfigError, DataError, LevelheadError, listed, quoted
 
 RUNS = "runs"
@@ -209,15 +208,11 @@ def write_item(plan: Plan, options: Options, console: Console) -> list[Path]:
     reason = item.reason(options.scale, data)
     record: dict[str, Any] = {"item": item.name, "scale": options.scale, "protocol": options.protocol}
     record |= {"trial": options.quick, "reasons": reason, "grids": {}}
-    texts = [f"# {item.title}: {item.shows}", "", *([trial, ""] if trial else [])]
     _say(console, f"\n{item.title}: {item.shows}. {trial}")
     pages = []
     for grid, one in found.items():
-        comparison, sections, findings = one.comparison, one.sections(), one.findings(reason)
+        sections, findings = one.sections(), one.findings(reason)
         record["grids"][grid] = one.to_dict()
-        tables = [*sections, *Comparisons.of(comparison).tables()]
-        texts += [f"## {one.title}", "", markdown(tables)]
-        texts += [*(f"- {sentence}" for sentence in findings), ""]
         console.print(Group(*drawn_blocks(sections[:2])))
         console.print("\n".join(findings), markup=False, soft_wrap=True)
         for number, (runs, alike) in enumerate(one.kinds):
@@ -226,14 +221,13 @@ def write_item(plan: Plan, options: Options, console: Console) -> list[Path]:
             beside = () if number else sections
             pages.append(compared(runs, alike, beside, title=title, plane_first=first))
     write_json(stem.with_suffix(".json"), record)
-    write_text(stem.with_suffix(".md"), "\n".join(texts))
     report = Comparisons(
         pages,
         title=f"{item.title} of the paper, {options.scale} scale",
         cautions=[each for each in (trial, f"Published figures differ for reasons such as: {reason}.") if each],
     )
     write_page(stem.with_suffix(".html"), report.page())
-    written += [stem.with_suffix(ending) for ending in (".html", ".md", ".json")]
+    written += [stem.with_suffix(ending) for ending in (".html", ".json")]
     _say(console, f"Wrote {', '.join(map(str, written))}.")
     return written
 

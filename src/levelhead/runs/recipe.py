@@ -13,8 +13,9 @@ import os
 import shlex
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +40,7 @@ LONGEST_ROW_NAME = 200
 
 @dataclass(frozen=True)
 class Experiment:
-    """Everything that decides a training run; ``name``, which decides nothing, is its row's name in tables.
-
-    What follows from it is found once: ``recipe`` makes it, with every default written out; ``data_name`` and
-    ``method_name`` are those of the recipe, of a fold that of its data and with ``dam+`` for debiased attention on top
-    of another method; ``oracle`` says what sees groups in training or selection (None: nothing); ``own_code`` has what
-    tables and cards show of classes that are not ours.
-    """
+    """Everything that decides a training run; ``name``, which decides nothing, is its row's name in tables."""
 
     data: DataSet
     method: Method
@@ -53,40 +48,52 @@ class Experiment:
     train: TrainConfig
     seed: int = 0
     name: str = ""
-    recipe: dict[str, Any] = field(init=False, repr=False, compare=False)
-    data_name: str = field(init=False, repr=False, compare=False)
-    method_name: str = field(init=False, repr=False, compare=False)
-    oracle: str | None = field(init=False, repr=False, compare=False)
-    own_code: dict[str, Any] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        data, options = named(self.data), plain_options(self.method)
-        data_name, method_name = name_of(data, DATASETS), name_of(self.method, METHODS)
-        if isinstance(self.method, DAM):
-            if type(self.method.base) is ERM:  # a class that a user derives from it has a name of its own
-                del options["base"]
-            else:
-                method_name += f"+{name_of(self.method.base, METHODS)}"
+        _ = self.recipe  # a class that no other process could find is a mistake at once
+
+    @cached_property
+    def data_name(self) -> str:
+        """The data set's name, of a fold that of its data."""
+        return name_of(named(self.data), DATASETS)
+
+    @cached_property
+    def method_name(self) -> str:
+        """The method's name, with ``dam+`` for debiased attention on top of another method."""
+        name = name_of(self.method, METHODS)
+        # A class that a user derives from ERM has a name of its own.
+        plain = not isinstance(self.method, DAM) or type(self.method.base) is ERM
+        return name if plain else f"{name}+{name_of(self.method.base, METHODS)}"
+
+    @cached_property
+    def recipe(self) -> dict[str, Any]:
+        """The recipe that makes it, with every default written out."""
+        options = plain_options(self.method)
+        if isinstance(self.method, DAM) and type(self.method.base) is ERM:
+            del options["base"]
         folds = {"folds": self.data.folds, "fold": self.data.fold} if isinstance(self.data, Fold) else {}
-        sees = {
-            "method": self.method.uses_groups or self.method.uses_validation_groups,
-            "selection": SELECTORS[self.train.select].uses_groups,
-        }
-        recipe = {
-            "data": {"name": data_name, **plain_options(data), **folds},
-            "method": {"name": method_name, **options},
+        return {
+            "data": {"name": self.data_name, **plain_options(named(self.data)), **folds},
+            "method": {"name": self.method_name, **options},
             "model": plain_options(self.model),
             "train": plain_options(self.train),
             "seed": self.seed,
             "name": self.name,
         }
-        found = {
-            "recipe": recipe, "data_name": data_name, "method_name": method_name,
-            "oracle": " and ".join(what for what, seen in sees.items() if seen) or None,
-            "own_code": _own_code(self.method, data),
-        }  # fmt: skip
-        for name, value in found.items():
-            object.__setattr__(self, name, value)
+
+    @cached_property
+    def oracle(self) -> str | None:
+        """What sees groups in training or selection; None: nothing."""
+        sees = {
+            "method": self.method.uses_groups or self.method.uses_validation_groups,
+            "selection": SELECTORS[self.train.select].uses_groups,
+        }
+        return " and ".join(what for what, seen in sees.items() if seen) or None
+
+    @cached_property
+    def own_code(self) -> dict[str, Any]:
+        """What tables and cards show of classes that are not ours."""
+        return _own_code(self.method, named(self.data))
 
     def check_pixels(self) -> None:
         """Raise :class:`~levelhead.types.ConfigError` early where a method changes pixels that it cannot reach."""
@@ -309,7 +316,7 @@ def build_experiment(recipe: Mapping[str, Any], stand_in: Chosen | None = None) 
 
     ``stand_in`` makes what takes the place of classes that are neither ours nor an installed package's.
     """
-    sections = [one.name for one in dataclasses.fields(Experiment) if one.init]
+    sections = [one.name for one in dataclasses.fields(Experiment)]
     for key in recipe:
         if key not in sections:
             raise ConfigError(f"Unknown section {quoted(key)}. {nearest(str(key), sections)}")
