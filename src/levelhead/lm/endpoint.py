@@ -335,15 +335,15 @@ def _is_score(value: float | None) -> TypeGuard[float]:
 
 def _address(url: str) -> str:
     parts = urlsplit(url.strip())
+    more = parts.username or parts.password or parts.query or parts.fragment
     try:
-        known = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        plain = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and not more
     except ValueError:
-        known = False
-    if not known:
-        raise ConfigError(f"--endpoint {quoted(url)} is no address: give one such as http://localhost:8000/v1.")
-    if parts.username or parts.password or parts.query or parts.fragment:
+        plain = False
+    if not plain:
         raise ConfigError(
-            "--endpoint holds a name, a password or a query: put the key into the variable LEVELHEAD_API_KEY."
+            "--endpoint must be an address such as http://localhost:8000/v1, without a query, a name or a password: "
+            "the key goes into the variable LEVELHEAD_API_KEY."
         )
     path = parts.path.rstrip("/").removesuffix("/completions").removesuffix("/chat")
     return f"{parts.scheme}://{parts.netloc}{path}/"
