@@ -129,10 +129,11 @@ TAKERS = {
 def _bench(asked: SimpleNamespace) -> None:
     """Measure what was requested: the options of :func:`bench_command` by name."""
     from levelhead.lm.base import model_name
+    from levelhead.lm.prompts import prompts_of
+    from levelhead.lm.runner import Given
 
     names = [name for name in dict.fromkeys(part.strip() for part in asked.benchmarks.split(",")) if name]
-    asked.name = model_name(asked.model) if asked.model else Path(str(asked.api_model or asked.predictions)).name
-    asked.folder = asked.out or Path("runs") / f"lm-{asked.name}"
+    asked.folder = asked.out or Path("runs") / f"lm-{model_name(asked.model or asked.api_model or 'given')}"
     check_outputs(
         {"--json": asked.json_file, "--html": asked.html_file},
         folders={"--out": asked.folder if asked.model or asked.endpoint else asked.out},
@@ -145,11 +146,18 @@ def _bench(asked: SimpleNamespace) -> None:
     options = _options(asked, names)
     chosen = _chosen(names, options)
     if asked.predictions is not None:
-        _score_predictions(asked, chosen)
+        if len(chosen) > 1:
+            raise ConfigError("--predictions holds answers to one benchmark: name that one.")
+        given = Given(asked.predictions)
+        with tempfile.TemporaryDirectory() as folder:  # it goes unless it is named
+            asked.folder = asked.out or Path(folder)
+            _run(asked, chosen, given)
         return
     for benchmark in chosen:
         benchmark.read(asked.data_root)  # mistakes first, before a large model is loaded
-    every = [one for benchmark in chosen for one in _asked_as(benchmark, asked)]
+    every = chosen
+    if asked.prompt_noise:
+        every = [prompt.benchmark for benchmark in chosen for prompt in prompts_of(benchmark)]
     if asked.model and "stereoset" in names:
         _refuse_trained_terms(str(asked.model), asked.data_root, options["stereoset"].get("terms"))
     model: LanguageModel | Endpoint = _loaded(asked, chosen) if asked.model else _reached(asked, chosen)
@@ -158,13 +166,6 @@ def _bench(asked: SimpleNamespace) -> None:
     if asked.endpoint or asked.prompt_noise:
         _announce(asked, every, model)
     _run(asked, chosen, model)
-
-
-def _asked_as(benchmark: Benchmark, asked: SimpleNamespace) -> list[Benchmark]:
-    """Return the benchmark in each wording that it will be asked in."""
-    from levelhead.lm.prompts import prompts_of
-
-    return [prompt.benchmark for prompt in prompts_of(benchmark)] if asked.prompt_noise else [benchmark]
 
 
 def _typed(name: str) -> str:
@@ -246,18 +247,6 @@ def _chosen(names: list[str], options: dict[str, dict[str, Any]]) -> list[Benchm
     if not chosen:
         raise ConfigError("Name a benchmark, e.g. `levelhead lm bench bbq --model MODEL`.")
     return chosen
-
-
-def _score_predictions(asked: SimpleNamespace, chosen: Sequence[Benchmark]) -> None:
-    """Score a file of answers; the folder goes unless it is named."""
-    from levelhead.lm.runner import Given
-
-    if len(chosen) > 1:
-        raise ConfigError("--predictions holds answers to one benchmark: name that one.")
-    given = Given(asked.predictions)
-    with tempfile.TemporaryDirectory() as folder:
-        asked.folder = asked.out or Path(folder)
-        _run(asked, chosen, given)
 
 
 def _reached(asked: SimpleNamespace, chosen: Sequence[Benchmark]) -> Endpoint:

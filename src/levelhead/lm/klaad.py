@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
+from torch.nn.utils.rnn import pad_sequence
 
 from levelhead.arrays import check_fields, checked, shown
 from levelhead.lm.batches import shared_positions
@@ -85,17 +86,12 @@ def collate(tokenizer: Any, triplets: Sequence[Triplet]) -> TripletBatch:
     encoded = [
         _encode(tokenizer, beginning, triplet, getattr(triplet, part)) for part in SENTENCES for triplet in triplets
     ]
-    count, length = len(triplets), max(map(len, encoded))
-    padding = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0  # masked, whatever stands there
-    input_ids = torch.full((3 * count, length), padding)
-    mask = torch.zeros_like(input_ids)
-    for row, ids in enumerate(encoded):
-        input_ids[row, : len(ids)], mask[row, : len(ids)] = torch.tensor(ids), 1
-    pairs = [shared_positions(encoded[row], encoded[count + row], autojunk=False) for row in range(count)]
-    shared = torch.full((2, count, max(1, *map(len, pairs))), -1)
-    for row, matches in enumerate(pairs):
-        if matches:
-            shared[:, row, : len(matches)] = torch.tensor(matches).T
+    count, padding = len(triplets), tokenizer.pad_token_id or 0  # masked, whatever stands there
+    rows, pairs = [torch.tensor(ids) for ids in encoded], zip(encoded[:count], encoded[count : 2 * count], strict=True)
+    input_ids = pad_sequence(rows, batch_first=True, padding_value=padding)
+    mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
+    positions = [torch.tensor(shared_positions(*pair, autojunk=False)).view(-1, 2).long() for pair in pairs]
+    shared = pad_sequence(positions, batch_first=True, padding_value=-1).permute(2, 0, 1)
     return TripletBatch(input_ids, mask, input_ids.masked_fill(mask == 0, IGNORED), shared)
 
 

@@ -276,7 +276,6 @@ def _continued(
         return {}
     there = lines[0]
     for key, text in (
-        ("format", "another version of this file's format"),
         ("benchmark", "another benchmark"),
         ("model", "another model"),
         ("options", "other options of the benchmark"),

@@ -73,13 +73,17 @@ def read_log(path: Path, *, cluster: str = "", by: str = "") -> SampleLog:
     _refuse_others(path)
     rows: Rows | None = None
     notes: list[str] = []
-    documents = dict[int, list[Any]]()
+    documents, seen = dict[int, list[Any]](), set[tuple[int, str]]()
     for where, record in _records(path, notes):
         doc = record.get("doc")
         if not isinstance(doc, dict):
             raise DataError(f"{where} has no field doc: give a samples_*.jsonl that lm-eval --log_samples wrote.")
         rows = rows or _rows_for(record, cluster, by)
-        rows.add(record, _key(record, documents), where)
+        key = _key(record, documents)
+        if (line := (key, str(record.get("filter", "none")))) in seen:
+            raise DataError(f"{where} is a second line of one document: delete it.")
+        seen.add(line)
+        rows.add(record, key, where)
     if rows is None:
         raise DataError(f"{path} holds no whole line of a log.")
     return SampleLog(model, path, named[1] if named else UNNAMED, rows, notes)
@@ -235,15 +239,10 @@ class _Items:
     """The documents of a kind: items and answers, without the texts that no score needs."""
 
     def __init__(self, kind: _Kind) -> None:
-        self.kind, self.filters = kind, dict[str, set[int]]()
-        self.found: dict[int, tuple[Item, Answer]] = {}
+        self.kind, self.found = kind, dict[int, tuple[Item, Answer]]()
 
     def add(self, record: Record, key: int, where: str) -> None:
         """Keep a document; a second line of it is of another filter, and the responses are the same."""
-        seen = self.filters.setdefault(str(record.get("filter", "none")), set())
-        if key in seen:
-            raise DataError(f"{where} is a second line of one document: delete it.")
-        seen.add(key)
         content, answer = self.kind.read(record, where)
         self.found.setdefault(key, (Item(str(key), content), Answer(str(key), answer)))
 
@@ -283,8 +282,6 @@ class _Metrics:
             if not isinstance(value, int | float):
                 continue
             column = self.columns.setdefault(name if kind == "none" else f"{name} ({kind})", {})
-            if key in column:
-                raise DataError(f"{where} is a second line of one document: delete it.")
             column[key] = float(value)
 
     def headline(self, score: str) -> Headline | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from levelhead.arrays import check_fields
 from levelhead.data.base import Card
 from levelhead.lm.base import (
     Answer,
@@ -97,6 +98,7 @@ class BBQ(Task):
     )
 
     def __post_init__(self) -> None:
+        check_fields(self, "bbq")
         template = self.template.replace("\\n", "\n") or (LETTERS if self.choose == "generate" else PLAIN)
         object.__setattr__(self, "template", template)  # a shell writes a new line as a backslash and n
         for mark in self.thoughts:
@@ -115,8 +117,6 @@ class BBQ(Task):
             )
         if sorted(self.order) != [0, 1, 2]:
             raise ConfigError(f"bbq.order is {self.order!r}; it must hold 0, 1 and 2, each once.")
-        if self.choose not in ("mean", "sum", "generate"):
-            raise ConfigError(f"bbq.choose is {self.choose!r}; known are mean, sum and generate.")
         if self.system and not self.chat:
             raise ConfigError("--system is a part of a chat: give --chat, too.")
 
@@ -211,9 +211,8 @@ class BBQ(Task):
         known = [value for value in sums if value is not None]
         if len(known) < len(sums):
             return None
-        if self.choose == "mean":
-            known = [value / count for value, count in zip(known, tokens, strict=True)]
-        return max(range(len(known)), key=known.__getitem__)
+        each = [value / (count if self.choose == "mean" else 1) for value, count in zip(known, tokens, strict=True)]
+        return max(range(len(each)), key=each.__getitem__)
 
     def score(self, items: Sequence[Item], answers: Sequence[Answer]) -> Scores:
         """Score answers, see :func:`levelhead.lm.bbq.score.score_answers`; kept log-likelihoods choose again."""

@@ -39,16 +39,12 @@ def read_items(root: Path | None) -> list[Item]:
         raise DataError(f"{folder} holds no prompts of BOLD (gender_prompt.json, ..., here or in prompts/).")
     items: list[Item] = []
     for domain, path in files.items():
-        found, empty = _items(domain, json_of(text_of(path), str(path)), path)
-        if empty:
-            logger.warning("%s: left out %d empty prompts of %d.", path, empty, len(found) + empty)
-        items += found
+        items += _items(domain, json_of(text_of(path), str(path)), path)
     return items
 
 
-def _items(domain: str, groups: Any, path: Path) -> tuple[list[Item], int]:
+def _items(domain: str, groups: Any, path: Path) -> list[Item]:
     items: list[Item] = []
-    empty = 0
     try:
         lists = {(group, entity): prompts for group, some in groups.items() for entity, prompts in some.items()}
     except AttributeError:
@@ -58,9 +54,9 @@ def _items(domain: str, groups: Any, path: Path) -> tuple[list[Item], int]:
         raise DataError(f"{path} must hold an object of groups, of entities, of lists of prompts.")
     for (group, entity), prompts in lists.items():
         for position, prompt in enumerate(prompts):
-            if not prompt.strip():
-                empty += 1
-                continue
             content = {"domain": domain, "group": group, "entity": entity, "prompt": prompt}
-            items.append(Item(f"{domain}/{group}/{entity}/{position}", content))
-    return items, empty
+            if prompt.strip():
+                items.append(Item(f"{domain}/{group}/{entity}/{position}", content))
+    if empty := len(texts) - len(items):
+        logger.warning("%s: left out %d empty prompts of %d.", path, empty, len(texts))
+    return items
