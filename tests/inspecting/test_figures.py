@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from itertools import combinations, product
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from command_line import run
 from levelhead.attention.capture import Captured, attention_weights, capture
 from levelhead.data.base import Groups
 from levelhead.data.portraits import Portraits
-from levelhead.inspecting.figures import BINS, AttentionFigures, attention_figures, kolmogorov_smirnov
+from levelhead.inspecting.figures import BINS, AttentionFigures, attention_figures
 from levelhead.inspecting.patches import shares_of_patches
 from levelhead.models.networks import load_model
 from levelhead.runs.recipe import build_experiment
@@ -58,20 +58,6 @@ def by_hand(runs: Path) -> Any:
     return data, captured
 
 
-def of_pairs(values: np.ndarray, groups: np.ndarray, pairs: Any, **options: Any) -> float:
-    """Return SciPy's largest statistic of two groups."""
-    return max(ks_2samp(values[groups == one], values[groups == two], **options).statistic for one, two in pairs)
-
-
-@pytest.mark.parametrize("count", [2, 3])
-def test_the_fast_statistic_is_that_of_scipy_also_with_ties(count: int) -> None:
-    rng = np.random.default_rng(0)
-    values = np.concatenate([rng.normal(size=(90, 3)), rng.integers(0, 4, (90, 3))], axis=1)
-    groups, pairs = rng.integers(0, count, 90), list(combinations(range(count), 2))
-    expected = [of_pairs(column, groups, pairs) for column in values.T]
-    assert kolmogorov_smirnov(values, groups, width=4) == pytest.approx(expected)
-
-
 def test_queries_and_keys_are_those_of_the_network(by_hand: Any, debiased: AttentionFigures) -> None:
     data, captured = by_hand
     groups = data.groups("test")[0].values.numpy()
@@ -83,7 +69,7 @@ def test_queries_and_keys_are_those_of_the_network(by_hand: Any, debiased: Atten
     }
     assert [(panel.tensor, panel.debiasing) for panel in debiased.panels] == list(expected)
     for panel, values in zip(debiased.panels, expected.values(), strict=True):
-        assert panel.value == pytest.approx(of_pairs(values.numpy(), groups, [(0, 1)], method="asymp"))
+        assert panel.value == pytest.approx(ks_2samp(values[groups == 0], values[groups == 1]).statistic)
         assert panel.bin_edges == pytest.approx(np.histogram_bin_edges(values.double(), BINS), abs=1e-6)
         widths = np.diff(panel.bin_edges)
         assert [(widths * density).sum() for density in panel.density.values()] == pytest.approx([1, 1])

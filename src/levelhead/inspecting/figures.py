@@ -7,11 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy import stats
 
 from levelhead.attention.standardize import QueryKeyStandardizer
 from levelhead.inspecting.page import attention_page
@@ -40,7 +41,6 @@ class Panel(Finding):
     value: float
     pair: tuple[str, str]
     all_dimensions: dict[str, Any]
-    share_of_dimensions_below_this_one: float
     bin_edges: list[float]
     density: dict[str, list[float]]
     rows: dict[str, int]
@@ -160,8 +160,8 @@ def attention_figures(
             raise DataError(f"Token {token} is padding in every row of a group; choose an earlier --token.")
         panels.append(_panel(tensor, stage, values, groups, list(opened.groups.names), places[tensor]))
         if stage == "before":
-            chance = kolmogorov_smirnov(values, np.random.default_rng(0).permutation(groups))
-            shuffled[tensor] = _quantiles(chance)
+            chance = _statistics(values, np.random.default_rng(0).permutation(groups), list(opened.groups.names))
+            shuffled[tensor] = _quantiles(np.max(list(chance.values()), axis=0))
     cells = _cells(opened, torch.cat(shares).numpy(), grid) if shares and grid else []
     differences = [_difference([cell for cell in cells if cell.label == one]) for one in opened.examples.class_names]
     return AttentionFigures(
@@ -179,47 +179,30 @@ def _refuse_what_there_is_not(**options: tuple[int, int]) -> None:
 def _panel(tensor: str, stage: str, values: NDArray[Any], groups: Ints, names: list[str], place: int) -> Panel:
     """Describe the column ``place`` of ``values`` (rows, heads x dimensions) by group."""
     shown = values[:, place].astype(np.float64)
-    found = {}
-    for one, two in combinations(range(len(names)), 2):
-        own = np.isin(groups, (one, two))
-        found[names[one], names[two]] = float(kolmogorov_smirnov(shown[own, None], groups[own])[0])
-    pair = max(found, key=found.__getitem__)
-    every = kolmogorov_smirnov(values, groups)
+    found = _statistics(values, groups, names)
+    pair = max(found, key=lambda one: float(found[one][place]))
+    every = np.max(list(found.values()), axis=0)
     edges = np.histogram_bin_edges(shown, BINS)
     members = {name: shown[groups == group] for group, name in enumerate(names)}
     return Panel(
         tensor,
         stage,
-        found[pair],
+        float(every[place]),
         pair,
         _quantiles(every),
-        float((every < found[pair]).mean()),
         edges.tolist(),
         {name: np.histogram(one, edges, density=True)[0].tolist() for name, one in members.items()},
         {name: len(one) for name, one in members.items()},
     )
 
 
-def kolmogorov_smirnov(values: NDArray[Any], groups: Ints, width: int = 64) -> Array:
-    """Two-sample Kolmogorov-Smirnov statistic of each column of ``values`` (rows, features), all columns at once.
-
-    ``groups`` (rows,) int; with more than two groups the largest over pairs. Equal to ``scipy.stats.ks_2samp`` column
-    by column, which would take minutes for hundreds of columns. ``width`` columns are in memory at a time.
-    """
-    present = np.unique(groups)
-    results = []
-    for start in range(0, values.shape[1], width):
-        part = values[:, start : start + width]
-        order = part.argsort(axis=0, kind="stable")
-        ordered = np.take_along_axis(part, order, axis=0)
-        # Distribution functions may be compared only after the last of equal values.
-        settled = np.ones(part.shape, dtype=bool)
-        settled[:-1] = ordered[1:] != ordered[:-1]
-        members = groups[order]
-        reached = [(members == group).cumsum(axis=0) / (groups == group).sum() for group in present]
-        gaps = [np.where(settled, np.abs(one - two), 0).max(axis=0) for one, two in combinations(reached, 2)]
-        results.append(np.max(gaps, axis=0))
-    return cast(Array, np.concatenate(results))
+def _statistics(values: NDArray[Any], groups: Ints, names: list[str]) -> dict[tuple[str, str], Array]:
+    """Two-sample Kolmogorov-Smirnov statistic of each column of ``values`` (rows, features), by pair of groups."""
+    members = {name: values[groups == group] for group, name in enumerate(names)}
+    return {
+        (one, two): stats.ks_2samp(members[one], members[two], axis=0, method="asymp").statistic
+        for one, two in combinations(names, 2)
+    }
 
 
 def _quantiles(values: Array) -> dict[str, Any]:
