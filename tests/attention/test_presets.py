@@ -17,7 +17,6 @@ from levelhead.attention.contrastive import (
 )
 from levelhead.attention.presets import PRESETS
 from levelhead.attention.standardize import QueryKeyStandardizer
-from levelhead.runs.recipe import build_experiment
 
 
 @pytest.mark.parametrize(("length", "least", "most"), [(1.0, 1e-2, 1.0), (1.5, 1e-9, 1e-6), (3.4, -1.0, 0.0)])
@@ -163,12 +162,3 @@ def test_padding_can_be_let_in():
         model = attach(build("bert"), DebiasConfig(notebook={"padding_mask": mask}, **options)).train()
         logits = [model(**one).logits for one in (inputs, changed)]
         assert torch.allclose(*logits, atol=1e-6) == same
-
-
-def test_recipes_name_presets():
-    recipe = {
-        "data": {"name": "portraits"},
-        "method": {"name": "dam", "debias": {"preset": "released-dino", "top_t": 3}},
-    }
-    debias = build_experiment(recipe).method.debias
-    assert debias == DebiasConfig.preset("released-dino", top_t=3)

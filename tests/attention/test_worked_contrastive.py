@@ -66,14 +66,6 @@ def test_rows_whose_label_is_to_be_ignored_are_as_if_they_were_not_there(kept: l
     torch.testing.assert_close(gradient, expected, rtol=0, atol=1e-12)
 
 
-def test_bfloat16_is_computed_in_float32() -> None:
-    labels = torch.tensor([0, 0, 1, 1, 1])
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        loss = supervised_contrastive(Z.bfloat16(), labels)
-    assert loss.dtype == torch.float32
-    assert loss.item() == pytest.approx(2.0096, abs=0.05)
-
-
 # ------------------------------------------------------------------------------------------------ the loss
 
 
