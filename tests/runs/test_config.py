@@ -99,3 +99,8 @@ def test_options_beside_a_preset_win_one_by_one() -> None:
 def test_registered_names_have_one_separator() -> None:
     for registry in (METHODS, DATASETS, BENCHMARKS):
         assert not [name for name in registry if "_" in name]
+
+
+def test_an_option_of_another_version_that_is_off_is_no_mistake() -> None:
+    train = RECIPE["train"] | {"of_another_version": None}
+    assert build_experiment(RECIPE | {"train": train}) == build_experiment(RECIPE)

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from kinds import KINDS
-from levelhead.attention import DebiasConfig, attach
 from levelhead.attention.attach import is_debiased
 from levelhead.methods import METHODS, Method, Stage
 from levelhead.methods.dam import DAM
@@ -32,7 +31,7 @@ from levelhead.training.config import TrainConfig
 from levelhead.training.lab import BUCKET_WINDOW, Lab, bucketed, predict_logits
 from levelhead.training.loop import rescales
 from levelhead.training.select import FOR_ANY_METHOD, SELECTORS
-from levelhead.training.weights import WeightAverage, load_trained_state, trained_state
+from levelhead.training.weights import load_trained_state, trained_state
 from levelhead.types import Batch, DataError, LevelheadError
 from tiny import make_examples, make_texts, slow_but, tiny_bert, tiny_vit, told_groups
 
@@ -124,7 +123,6 @@ def half_frozen() -> nn.Module:
 
 FROZEN: dict[str, Any] = {"new_model": half_frozen, "keep_epochs": True}
 OTHER_ROADS: dict[str, tuple[Method, dict[str, Any]]] = {
-    "average": (DAM(), {"average": 0.9}),
     "buckets": (ERM(), {**TEXTS, "length_bucketing": True}),
     "frozen": (ERM(), FROZEN),
 }
@@ -441,37 +439,9 @@ def test_the_cosine_schedule_warms_up_and_ends_at_zero() -> None:
     assert factors[4:] == sorted(factors[4:], reverse=True)
 
 
-def test_an_average_of_the_weights_is_scored_and_kept() -> None:
-    seen: list[dict[str, Tensor]] = []
-    model = tiny_vit()
-    attach(model, DebiasConfig(alpha=0))  # running statistics are averaged, too
-    average = WeightAverage(model, 0.75)
-    for step in range(6):
-        for tensor in model.state_dict().values():
-            tensor.add_(0.1 * step) if tensor.is_floating_point() else tensor.add_(1)
-        average.update()
-        seen.append(weights(model))
-    for name, tensor in seen[0].items():
-        wanted = tensor.double()
-        for step, later in enumerate(seen[1:], 1):
-            memory = min(0.75, step / (step + 1))
-            wanted = memory * wanted + (1 - memory) * later[name].double()
-        with average.in_place():
-            held = model.state_dict()[name].clone()
-        if tensor.is_floating_point():
-            assert torch.allclose(held.double(), wanted, atol=1e-6)
-        else:
-            assert torch.equal(held, seen[-1][name])
-    assert_identical(weights(model), seen[-1])  # training continues from the last weights
-
-
-def test_an_average_over_one_step_is_the_last_weights_and_clipping_bounds_the_step() -> None:
-    free = weights(fit(ERM(), make_lab(max_steps=1)))
-    assert_identical(free, weights(fit(ERM(), make_lab(max_steps=1, average=0.9))))
-    for options in ({"average": 0.9}, {"gradient_clip": 1e-6}):
-        changed = weights(fit(ERM(), make_lab(epochs=1, **options)))  # type: ignore[arg-type]
-        plain = weights(fit(ERM(), make_lab(epochs=1)))
-        assert any(not torch.equal(plain[name], changed[name]) for name in plain)
+def test_clipping_bounds_the_step() -> None:
+    plain, clipped = (weights(fit(ERM(), make_lab(epochs=1, gradient_clip=clip))) for clip in (None, 1e-6))
+    assert any(not torch.equal(plain[name], clipped[name]) for name in plain)
 
 
 def test_storage_keeps_the_old_file_when_writing_fails(tmp_path: Path) -> None:

@@ -64,6 +64,9 @@ def build_options(cls: Any, options: Any, where: str) -> Any:
     """Make ``cls`` from ``options``; unknown keys and wrong types are errors that name ``where``."""
     if not isinstance(options, dict):
         raise ConfigError(f"{where} must be a mapping of options, not {quoted(options)}.")
+    known = [one.name for one in dataclasses.fields(cls)]
+    # A recipe with every default written out names options that are off: of another version they are no mistake.
+    options = {key: value for key, value in options.items() if value is not None or key in known}
     options = _expand_presets(cls, options)
     _refuse_unknown_keys(cls, options, where)
     from pydantic import ValidationError

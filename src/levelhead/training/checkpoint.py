@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from levelhead.distributed import gather_rows
 from levelhead.storage import load_tensors, save_tensors, write_text, writing
-from levelhead.training.weights import WeightAverage, load_trained_state, trained_state
+from levelhead.training.weights import load_trained_state, trained_state
 from levelhead.types import ConfigError, DataError
 
 logger = logging.getLogger(__name__)
@@ -118,11 +118,10 @@ class Keeper:
         folder: Path | None,
         stage: int,
         accelerator: Accelerator,
-        average: WeightAverage | None = None,
         *,
         every_epoch: bool = False,
     ) -> None:
-        self.stage, self.accelerator, self.average = stage, accelerator, average
+        self.stage, self.accelerator = stage, accelerator
         self.writes, self.on_gpu = accelerator.is_main_process, accelerator.device.type == "cuda"
         self.device = torch.cuda.get_device_name(accelerator.device) if self.on_gpu else accelerator.device.type
         self.checkpoint = folder and folder / CHECKPOINTS / f"stage-{stage}.safetensors"
@@ -168,8 +167,6 @@ class Keeper:
         for name, tensor in _without_prefix(tensors, "optimizer.").items():
             number, key = name.split(".", 1)
             state.setdefault(int(number), {})[key] = tensor
-        if self.average is not None and not position.finished:
-            self.average.load(_without_prefix(tensors, "average."))
         plain = getattr(optimizer, "optimizer", optimizer)
         plain.load_state_dict({"state": state, "param_groups": metadata["param_groups"]})
         schedule.last_epoch = position.step
@@ -205,8 +202,6 @@ class Keeper:
                 for number, entries in state["state"].items()
                 for name, tensor in entries.items()
             }
-            if self.average is not None:
-                tensors |= {f"average.{name}": tensor for name, tensor in self.average.state().items()}
         scaler = getattr(optimizer, "scaler", None)
         save_tensors(
             self.checkpoint,

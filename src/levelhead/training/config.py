@@ -17,11 +17,10 @@ class TrainConfig:
     """How a stage is trained; the same for every method of a comparison.
 
     ``learning_rate`` and ``weight_decay`` are AdamW's. ``schedule`` acts on each step after ``warmup_steps`` linear
-    ones. ``gradient_clip`` bounds the global gradient norm (None: off). ``average``, a decay such as 0.99, scores and
-    keeps an exponential moving average of the weights instead of the last ones (None: off), in every stage of every
-    method. ``precision`` is accelerate's mixed precision. ``select`` names the rule that keeps a checkpoint
-    (``levelhead list selectors``); ``keep_epochs`` keeps the weights of every epoch beside it, so that one run can be
-    judged under other rules later; in a comparison they are deleted once each epoch has predicted the test split.
+    ones. ``gradient_clip`` bounds the global gradient norm (None: off). ``precision`` is accelerate's mixed precision.
+    ``select`` names the rule that keeps a checkpoint (``levelhead list selectors``); ``keep_epochs`` keeps the weights
+    of every epoch beside it, so that one run can be judged under other rules later; in a comparison they are deleted
+    once each epoch has predicted the test split.
     ``patience`` ends a stage after that many epochs without a better one by its rule (None: off). The weights are those
     without it, bit for bit, unless a later epoch would have been better; it needs the constant schedule, because the
     rates of a cosine depend on all epochs.
@@ -50,7 +49,6 @@ class TrainConfig:
     schedule: Literal["constant", "cosine"] = "constant"
     warmup_steps: int = 0
     gradient_clip: float | None = None
-    average: float | None = None
     precision: Literal["no", "bf16", "fp16"] = "no"
     select: str = "val_loss"
     keep_epochs: bool = False
@@ -71,14 +69,9 @@ class TrainConfig:
             "train",
             self,
             at_least_one=("epochs", "batch_size", "evaluation_batch_size", "log_every"),
-            positive=("learning_rate", "gradient_clip", "average", "threads", "max_steps", "patience"),
+            positive=("learning_rate", "gradient_clip", "threads", "max_steps", "patience"),
             at_least_zero=("weight_decay", "warmup_steps", "checkpoint_seconds"),
         )
-        if self.average is not None and not 0 < self.average < 1:
-            raise ConfigError(
-                f"train.average is {self.average}; it is the decay of a moving average of the weights and must lie "
-                "between 0 and 1, e.g. 0.99."
-            )
         if self.patience is not None and self.schedule != "constant":
             raise ConfigError(
                 f"train.patience needs train.schedule=constant: the rates of {self.schedule!r} depend on all epochs, "

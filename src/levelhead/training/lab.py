@@ -14,7 +14,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -37,7 +37,6 @@ from levelhead.training.processes import make_accelerator
 from levelhead.training.select import FOR_ANY_METHOD, SELECTORS, measured
 from levelhead.training.stage import Stage
 from levelhead.training.trackers import tracked
-from levelhead.training.weights import WeightAverage
 from levelhead.types import Batch, ConfigError, DemographicsHidden, LevelheadError
 
 logger = logging.getLogger(__name__)
@@ -421,8 +420,8 @@ class Lab:
                 for each batch of a fresh order:
                     loss = objective(batch)
                     backward, clip; stop if the loss or the gradient's norm is not finite
-                    step; stop if the weights' norm is not finite; with config.average, average the weights
-                score the validation split; keep the model, or the average, if the selector likes it best
+                    step; stop if the weights' norm is not finite
+                score the validation split; keep the model if the selector likes it best
                 stop if the best is config.patience epochs old
             load the kept model
 
@@ -467,8 +466,7 @@ class Lab:
         self.inferred = stage.groups if self._groups is None and self._known_groups is None else None
         self.whole_steps[f"{STAGE} {number + 1}"] = whole
         self.whole_epochs += epochs
-        average = None if config.average is None else WeightAverage(objective.model, config.average)
-        keeper = Keeper(self._folder, number, self.accelerator, average, every_epoch=config.keep_epochs)
+        keeper = Keeper(self._folder, number, self.accelerator, every_epoch=config.keep_epochs)
         loop = Loop(f"{STAGE} {number + 1}", objective, optimizer, schedule, keeper, config, total, self._progress)
         position = loop.position
         if not position.finished:
@@ -501,8 +499,7 @@ class Lab:
                     # The parts of a loss that saw groups may be groups' figures.
                     self._track("train", position, {"loss": value, **({} if self._groups is not None else parts)})
                 if last_of_epoch:
-                    with nullcontext() if keeper.average is None else keeper.average.in_place():
-                        self._end_epoch(objective.model, stage, keeper, position, epoch)
+                    self._end_epoch(objective.model, stage, keeper, position, epoch)
                     assert position.best_epoch is not None
                     waited = epoch - position.best_epoch
                     position.finished |= config.patience is not None and waited >= config.patience

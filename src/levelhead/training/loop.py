@@ -87,8 +87,6 @@ class Loop:
                 f"too large to compute with. Nothing of it was saved. {advice(self.config, clip=False)}"
             )
         self.schedule.step()
-        if self.keeper.average is not None:
-            self.keeper.average.update()
         self.position.step += 1
         self.position.seconds = self._earlier + time.monotonic() - self._began
         self.position.finished = self.position.step == self.total
