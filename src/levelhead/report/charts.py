@@ -81,7 +81,7 @@ def chart(
     lines = [line for one in panels for line in one["rows"]]
     told = [f"Lines are {level_text(record.get('level') or 0.95)} intervals."]
     told = told * any(line.get("low") is not None for line in lines)
-    told += ["Sorted by the first panel."] * (each in ("group", "variant"))
+    told += ["Sorted by the first panel."] * (each in ("group", "variant") and len(subjects) > 1)
     told += [record["drawn"]] if "drawn" in record else []
     told += ["Hollow marks are inconclusive, which does not mean equal."] * any(line.get("hollow") for line in lines)
     told += ["Broken lines are bounds."] * any(line.get("wide") for line in lines)

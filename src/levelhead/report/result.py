@@ -115,7 +115,7 @@ class Report(Finding, Leading):
         return wide.compared(self, ratio=False)
 
     def ratio(self) -> pd.DataFrame:
-        """Return the lowest figure over the highest, by attribute and figure, as :meth:`difference` does."""
+        """Return the lowest figure over the highest as :meth:`difference` does, without an interval."""
         return wide.compared(self, ratio=True)
 
     def compares(self, attribute: str, group: Key, figure: str) -> bool:

@@ -19,7 +19,7 @@ from levelhead.types import Estimate
 if TYPE_CHECKING:
     from levelhead.report.result import Report
 
-NO_INTERVAL = "no interval; result.pairs has those of two groups"
+NO_INTERVAL = "no interval; each of the two figures has one"
 COLUMNS = ("attribute", "figure", "value", "low", "high", "highest", "lowest", "n", "reason")
 PAIRS = ("attribute", "first", "second", "figure", "value", "low", "high", "n", "reason")
 
