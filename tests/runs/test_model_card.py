@@ -140,9 +140,9 @@ def test_figures_are_those_of_the_evaluation(folder: Path) -> None:
     assert "not evaluated" not in card
     accuracy = read_json(folder / "evaluation-test.json")["metrics"]["accuracy"]
     value, low, high = (100 * accuracy[key] for key in ("value", "low", "high"))
-    assert f"| Accuracy | {value:.1f} {low:.1f}–{high:.1f} | 80 |" in card
+    assert f"| Accuracy | {value:.1f} ({low:.1f}–{high:.1f}) | 80 |" in card
     for group in ("angular", "round"):
-        assert re.search(rf"(?m)^\| {group} \| \d+ \| [\d.]+ [\d.]+–", card)
+        assert re.search(rf"(?m)^\| {group} \| \d+ \| [\d.]+ \([\d.]+–", card)
     replace_in(folder / "evaluation-test.json", level=0.9)
     assert "90% intervals" in model_card(folder)
 
