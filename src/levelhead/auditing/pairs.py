@@ -20,15 +20,14 @@ from levelhead.auditing.engine import Compared, Pair, Quantity, compare
 from levelhead.auditing.grouped_rows import GroupedRows
 from levelhead.auditing.options import AuditOptions, Roles
 from levelhead.auditing.score_rows import ScoreRows
-from levelhead.metrics import proportion
-from levelhead.metrics.between import shared
+from levelhead.metrics.between import proportion, shared
 from levelhead.metrics.moments import Moments
 from levelhead.metrics.names import MISSING_GROUP, Key, group_name
 from levelhead.metrics.paired import mcnemar, paired_differences
 from levelhead.report import wide
 from levelhead.report.headline import Lead
 from levelhead.report.result import Report
-from levelhead.report.sentences import gap_words, named_group
+from levelhead.report.sentences import gap_words, named_group, nothing_compared
 from levelhead.report.text import counted, digits, number, percent, percent_ends
 from levelhead.tables.columns import positive_index
 from levelhead.tables.rows import partners
@@ -74,8 +73,7 @@ class MatchedPairs(Report):
     @property
     def leads(self) -> list[Lead]:
         """One sentence for each figure."""
-        none = Lead(("All pairs differ by the same amount, so that no interval is known.",))
-        return [self._lead(one) for one in self.found.pairs] or [none]
+        return [self._lead(one) for one in self.found.pairs] or [nothing_compared([self.groups])]
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield the share of all pairs, the figures of each group, and their differences."""
@@ -89,22 +87,18 @@ class MatchedPairs(Report):
 
     def _lead(self, pair: Pair) -> Lead:
         first, second = (named_group(self.column, group) for group in pair.about.groups)
-        start, middle, end, rest = self._decided(pair) if pair.quantity == ALONE else self._scored(pair)
-        return replace(pair.about, pieces=(start, first, middle, second, end), rest=rest)
-
-    def _decided(self, pair: Pair) -> tuple[str, str, str, str]:
-        start = f"Of {counted(self.rows // 2, 'pair')}, {in_quotes(self.decision, 40)} is the decision for "
-        shares = [f" alone in {percent(self.groups[group][ALONE])}%" for group in pair.about.groups]
-        p_value = "below 0.001" if self.p_value < 0.001 else number(self.p_value, 3)
-        both = f"{percent(self.differently)}%, interval {percent_ends(self.differently)}"
-        rest = f"{gap_words(pair.difference)}. Decisions differ in {both}. Exact McNemar test: p {p_value}."
-        return start, f"{shares[0]} and for ", shares[1], rest
-
-    def _scored(self, pair: Pair) -> tuple[str, str, str, str]:
-        value, low, high = map(digits, (pair.difference.value, pair.difference.low, pair.difference.high))
-        first, second = (f"{digits(side.value)} for " for side in (pair.first, pair.second))
+        pairs, apart = counted(self.rows // 2, "pair"), pair.difference
+        if pair.quantity == ALONE:
+            start = f"Of {pairs}, {in_quotes(self.decision, 40)} is the decision for "
+            one, other = (f" alone in {percent(self.groups[group][ALONE])}%" for group in pair.about.groups)
+            p_value = "below 0.001" if self.p_value < 0.001 else number(self.p_value, 3)
+            both = f"{percent(self.differently)}%, interval {percent_ends(self.differently)}"
+            rest = f"{gap_words(apart)}. Decisions differ in {both}. Exact McNemar test: p {p_value}."
+            return replace(pair.about, pieces=(start, first, f"{one} and for ", second, other), rest=rest)
+        value, low, high, one, other = map(digits, (apart.value, apart.low, apart.high, *pair.about.values))
         rest = f"a difference of {value}, interval {low} to {high}{'' if pair.decided else '; inconclusive'}."
-        return f"Within {counted(self.rows // 2, 'pair')}, the mean score is {first}", f" and {second}", "", rest
+        pieces = f"Within {pairs}, the mean score is {one} for ", first, f" and {other} for ", second
+        return replace(pair.about, pieces=pieces, rest=rest)
 
 
 def pairs_of(source: Source, roles: Roles, options: AuditOptions) -> MatchedPairs:
@@ -138,9 +132,9 @@ def pairs_of(source: Source, roles: Roles, options: AuditOptions) -> MatchedPair
         for rank, (name, (each, apart)) in enumerate(measured.items())
     ]
     found = compare(quantities, level=level)
-    differently = proportion(sum(hits), n if decision else 0, level=level)
     groups = {group: {name: each[at] for name, (each, _) in measured.items()} for at, group in enumerate(names)}
     p_value = min(1.0, found.comparisons * mcnemar(*hits)) if decision else np.nan
     return MatchedPairs(
-        column, groups, found, len(rows), decision, differently, p_value, read.warnings, level, read.reading,
+        column, groups, found, len(rows), decision, proportion(sum(hits), n if decision else 0, level=level), p_value,
+        read.warnings, level, read.reading,
     )  # fmt: skip
