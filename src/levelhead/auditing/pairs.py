@@ -25,9 +25,9 @@ from levelhead.metrics.moments import Moments
 from levelhead.metrics.names import MISSING_GROUP, Key, group_name
 from levelhead.metrics.paired import mcnemar, paired_differences
 from levelhead.report import wide
-from levelhead.report.headline import Lead
+from levelhead.report.headline import Lead, plainly
 from levelhead.report.result import Report
-from levelhead.report.sentences import gap_words, named_group, nothing_compared
+from levelhead.report.sentences import gap_words, named_group
 from levelhead.report.text import counted, digits, number, percent, percent_ends
 from levelhead.tables.columns import positive_index
 from levelhead.tables.rows import partners
@@ -73,7 +73,8 @@ class MatchedPairs(Report):
     @property
     def leads(self) -> list[Lead]:
         """One sentence for each figure."""
-        return [self._lead(one) for one in self.found.pairs] or [nothing_compared([self.groups])]
+        none = "All pairs differ by the same amount, so that no interval is known."
+        return [self._lead(one) for one in self.found.pairs] or plainly([none])
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield the share of all pairs, the figures of each group, and their differences."""
