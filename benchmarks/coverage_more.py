@@ -205,7 +205,7 @@ def _amplification(rows: int) -> tuple[tuple[str, ...], Once]:
 
     def once(rng: np.random.Generator) -> list[bool | None]:
         table = rng.multinomial(rows, shares.ravel() / shares.sum()).reshape(2, 2, 2)
-        one = audited_amplification(table, ("a", "b"), ("0", "1")).value
+        one = audited_amplification(table).value
         return [one.low <= truth <= one.high]
 
     return ("bias amplification",), once

@@ -55,7 +55,7 @@ class LevelCounts:
 def stratified(counts: LevelCounts, positive: int | None, min_count: int) -> list[Stratified]:
     """Return every rate of every class that is compared, by level."""
     found: list[Stratified] = []
-    whole, sizes = counts.counts, counts.by_level(counts.counts.counts.group_sizes)
+    whole = counts.counts
     names, size = whole.counts.classes, counts.by_level(whole.weight.sum((-2, -1))).sum(-1)
     for name, of_table in group_metrics.RATES.items():
         rate, mass = whole.rate(name, positive), of_table(whole.weight, positive).rows
@@ -64,7 +64,7 @@ def stratified(counts: LevelCounts, positive: int | None, min_count: int) -> lis
                 counts.by_level(one[position]) for one in (np.nan_to_num(rate.value), rate.rows, rate.worth, mass)
             )
             about = counts.attribute, name, str(names[k]), counts.levels, counts.groups
-            found.append(Stratified(*about, value, rows, worth, own, size, sizes, min_count))
+            found.append(Stratified(*about, value, rows, worth, own, size, min_count))
     return found
 
 

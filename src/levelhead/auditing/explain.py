@@ -30,7 +30,7 @@ from levelhead.auditing.scale import AUTO
 from levelhead.auditing.scored_table import ScoredTable, open_scored
 from levelhead.report.text import clustered_sentence, counted
 from levelhead.tables.source import Source
-from levelhead.tables.vocabulary import LabelMap, alike, in_order
+from levelhead.tables.vocabulary import alike, in_order
 from levelhead.types import ConfigError, DataError, printable
 
 FloatArray = NDArray[np.float64]
@@ -111,10 +111,7 @@ def explain(
         (0.4, 0.4, 1.0)
     """
     asked = locals()
-    options = AuditOptions(
-        positive, False, min_count, level, replicates, seed, label_map=LabelMap(label_map),
-        ignore_label=ignore_label, thresholds=() if threshold is None else (threshold,), scale=scale,
-    )  # fmt: skip
+    options = AuditOptions.of(asked)
     check(options)
     source, roles = open_scored(asked, EXPLANATION)
     found = _explain(source, roles, replace(options, cluster=roles.cluster))

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from levelhead.auditing.clusters import few_clusters
 from levelhead.auditing.explanation import ExplainedAttribute, ExplainedGroup, ExplainedPair
 from levelhead.auditing.options import AuditOptions
-from levelhead.auditing.scale import OTHER, check_scale
-from levelhead.auditing.score_rows import check_thresholds
 from levelhead.metrics import Counts, estimate
 from levelhead.metrics.between import shared
 from levelhead.metrics.clustered import FEWEST, ClusteredCounts
@@ -39,11 +37,8 @@ FINE_BINS, BINS = 4096, 256
 
 def check(options: AuditOptions) -> None:
     """Raise :class:`~levelhead.types.ConfigError` for an option that is out of range for an explanation."""
-    if check_scale(options.scale) == OTHER:
-        raise ConfigError("An explanation needs probabilities or log odds; --scale says that these are neither.")
     if options.min_count < 2:
         raise ConfigError(f"min_count={options.min_count} is below 2. Pass the fewest rows of a class, for example 10.")
-    check_thresholds(options.thresholds)
     check_options(options.level, options.replicates)
     check_seed(options.seed)
 
@@ -89,9 +84,6 @@ class ExplainedColumn:
             )
         title = printable(self.name)
         self.warnings = [f"{title}: {reason}, and is left out." for reason in lacking.values()]
-        if len(lacking) > MOST_GROUPS:
-            few = f"{len(lacking)} groups have fewer than {self.options.min_count} rows of a class"
-            self.warnings = [f"{title}: {few}, and are left out."]
         self.areas = [self._area(a, sizes[a]) for a in every]
         figures = self._figures(kept) if len(kept) > 1 else None
         both = combinations(range(len(kept)), 2)

@@ -35,7 +35,7 @@ class GroupFigures:
     its rate is based on too few rows, each with the class in brackets where several are compared.
     The rates are ``accuracy`` and, for each class that is set against the rest, ``selection_rate``,
     ``true_positive_rate`` and ``false_positive_rate``; with several classes followed by ``[class]``, and ``base_rate``.
-    ``worth`` and ``worth_by_label`` say the effective sample size of weighted rows; None without weights.
+    ``worth`` is the effective sample size of weighted rows; None without weights.
     """
 
     n: int
@@ -44,13 +44,12 @@ class GroupFigures:
     included: bool = True
     left_out: tuple[str, ...] = ()
     worth: float | None = None
-    worth_by_label: dict[str, float] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
         out: dict[str, Any] = {"included": self.included, "left_out": list(self.left_out)}
         if self.worth is not None:
-            out |= {"worth": self.worth, "worth_by_label": self.worth_by_label}
+            out["worth"] = self.worth
         return {"n": self.n, **out, "rows_by_label": self.rows_by_label, **as_json(self.rates)}
 
 
@@ -175,7 +174,7 @@ class Classes(Part):
         if frame.favourable is not None:
             words["favourable"] = str(frame.classes[frame.favourable])
         whole, column = next(iter(frame.weighted.values()), None), options.cluster
-        weights = None if self.weights is None or whole is None else weights_found(self.weights, whole, frame.classes)
+        weights = None if self.weights is None or whole is None else weights_found(self.weights, whole)
         clusters = clusters_found(column, whole) if isinstance(whole, ClusteredCounts) and column is not None else None
         given = {
             "weights": weights, "clusters": clusters, "missing": missing, "reference": frame.references,
@@ -351,10 +350,7 @@ def _group_figures(
         rate = every.rate(name, positive)
         found[name] = [weighted_proportion(rate, (k, i), level) for k in range(len(chosen))]
     base = every.weight[i].sum(-1) / max(1e-300, every.weight[i].sum())
-    worth: dict[str, Any] = {}
-    if uneven:
-        by_label = dict(zip(rows, every.cell_worth[i].tolist(), strict=True))
-        worth = {"worth": float(every.worth[i]), "worth_by_label": by_label}
+    worth = float(every.worth[i]) if uneven else None
     for position, k in enumerate(chosen):
         ending = f"[{counts.classes[k]}]" if len(chosen) > 1 else ""
         for name, figures in found.items():
@@ -362,7 +358,7 @@ def _group_figures(
             rates[name + ending] = figures[position] if figures[position].defined else lacking
         if ending:
             rates[f"base_rate{ending}"] = Estimate.without_interval(float(base[k]), sum(rows.values()))
-    return GroupFigures(sum(rows.values()), rows, rates, left_out is not None, left_out or (), **worth)
+    return GroupFigures(sum(rows.values()), rows, rates, left_out is not None, left_out or (), worth)
 
 
 _LACKING = {

@@ -317,8 +317,6 @@ def _cause(groups: Sequence[Key], reference: Key | None, found: Sequence[GapTren
     named = [group_name(one) for one in groups]
     if len(named) < 2:
         return "there are fewer than two groups"
-    if reference is not None and group_name(reference) not in named:
-        return f"the reference group {in_quotes(group_name(reference))} is not compared"
     to = "the largest group" if reference is None else f"the reference group {in_quotes(group_name(reference))}"
     few = f"fewer than {trends.FEWEST} periods have" if found else "no period has"
     if two:

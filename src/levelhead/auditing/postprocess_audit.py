@@ -23,7 +23,7 @@ from levelhead.auditing.options import AS_GROUP, AuditOptions, Roles
 from levelhead.auditing.paired_answer import PairedAudit
 from levelhead.auditing.postprocess import FittedRule, check_rule
 from levelhead.auditing.rule_page import rule_page
-from levelhead.auditing.scale import ASK, AUTO, LOG_ODDS, OTHER, PROBABILITY, SLACK, Scale, check_scale
+from levelhead.auditing.scale import ASK, AUTO, LOG_ODDS, PROBABILITY, SLACK, Scale
 from levelhead.auditing.scored_table import ScoredTable, open_scored
 from levelhead.metrics.names import METRICS, MISSING_GROUP, Key, group_name
 from levelhead.report.headline import Lead, leads_in_json, plainly
@@ -317,7 +317,8 @@ def apply_rule(
             "Measure new rows, or leave --label out."
         )
     rows = _rows(source, roles, options)
-    if scale == AUTO and _like_probabilities(rows.scale, given, str(roles.score)):
+    inside = rows.scale.low >= -SLACK and rows.scale.high <= 1 + SLACK
+    if scale == AUTO and rows.scale.name == LOG_ODDS and inside and rows.scale.rows >= FEWEST_SURE:
         raise DataError(
             f"{source.title(str(roles.score))}: all scores lie in 0 to 1, as probabilities do, and the rule was fitted "
             f"on log odds. Say what they are: --scale {PROBABILITY}|{LOG_ODDS} (in Python scale=)."
@@ -332,12 +333,9 @@ def apply_rule(
 
 
 def _options(asked: Mapping[str, Any]) -> AuditOptions:
-    """Return what is asked of rows with a score; raise :class:`ConfigError` for a scale that no rule reads."""
-    if check_scale(asked["scale"]) == OTHER:
-        raise ConfigError("A rule needs probabilities or log odds; --scale says that these are neither.")
+    """Return what is asked of rows with a score."""
     check_seed(asked["seed"])
-    wanted = ("positive", "min_count", "level", "seed", "scale", "ignore_label", "label_map")
-    return AuditOptions.of({name: asked[name] for name in wanted if name in asked})
+    return AuditOptions.of(asked)
 
 
 def _rows(source: Stored, roles: Roles, options: AuditOptions) -> ScoredTable:
@@ -362,12 +360,6 @@ def _refuse_unlike(own: ScoredTable, other: ScoredTable, name: object, others: o
         )
     if own.classes != other.classes:
         raise DataError(f"{name} and {others} have different labels: {_classes(own)} and {_classes(other)}.")
-
-
-def _like_probabilities(scale: Scale, rule: SavedRule, score: str) -> bool:
-    """Whether scores that a rule would take for log odds all lie in 0 to 1; a few of its own column may."""
-    inside = scale.name == LOG_ODDS and scale.low >= -SLACK and scale.high <= 1 + SLACK
-    return inside and (score != rule.columns.get("score") or scale.rows >= FEWEST_SURE)
 
 
 def _measured(

@@ -325,8 +325,6 @@ class Amplified(Part):
             kept, clusters = tuple(map(group_name, frame.kept(key))), frame.clusters(key)
             found[key] = audited_amplification(
                 frame.counts[key].keep(kept).table,
-                kept,
-                tuple(map(str, frame.classes)),
                 level=frame.options.level,
                 members=None if clusters is None else clusters.members,
             )

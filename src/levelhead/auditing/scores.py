@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -27,7 +27,6 @@ from levelhead.metrics.between import Differences, mover, normal_quantile, share
 from levelhead.metrics.clustered import FEWEST, ClusteredCounts, Means, means_within
 from levelhead.metrics.clustered_scores import ClusteredAreas, ScoredRows, clustered_areas
 from levelhead.metrics.contrasts import FEW, Contrasts, Enough
-from levelhead.metrics.group import RATES
 from levelhead.metrics.names import Key, by_names, gaps, group_name
 from levelhead.metrics.scores import ScoreCounts
 from levelhead.metrics.weighted import relied, weighted_estimates
@@ -106,8 +105,8 @@ class AttributeScores(Finding):
 
     ``groups`` by key; ``pairs`` of the groups compared (with a reference, those with it), first those whose difference
     of areas is decided, largest first; ``area_gap`` is the largest difference of areas over all pairs; ``at`` has the
-    figures of each threshold that was requested, ``curves`` each gap over all thresholds, and ``rates`` those of
-    each group, JSON-able (of more than 32 groups there are neither).
+    figures of each threshold that was requested, and ``curves`` each gap over all thresholds (of more than 32 groups
+    there are none).
     """
 
     groups: dict[Key, GroupScores]
@@ -115,12 +114,10 @@ class AttributeScores(Finding):
     area_gap: Estimate
     at: dict[float, dict[str, Estimate]]
     curves: dict[str, GapCurve]
-    pairs_in_all: int = 0
-    rates: Record = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
-        kept = ("groups", "area_gap", "pairs", "pairs_in_all", "curves", "rates")
+        kept = ("groups", "area_gap", "pairs", "curves")
         at = [{"threshold": threshold, "metrics": as_json(figures)} for threshold, figures in self.at.items()]
         return {name: as_json(getattr(self, name)) for name in kept} | {"thresholds": at}
 
@@ -136,7 +133,6 @@ class ScoreAudit(Answer):
     by_attribute: dict[Key, AttributeScores]
     positive: str
     thresholds: tuple[float, ...]
-    exact: bool
     scale: Scale
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
@@ -168,7 +164,6 @@ class ScoreAudit(Answer):
             "clipped": self.scale.outside,
             "thresholds": list(self.thresholds),
             "probabilities": self.scale.probabilities,
-            "exact": self.exact,
             "by_attribute": {
                 name: {**part.to_dict(), "sentences": score_sentences(name, part)}
                 for name, part in by_names(self.by_attribute).items()
@@ -243,11 +238,10 @@ class Scores(Part):
                     f"At threshold {one:g} {'every row is' if one <= low else 'no row is'} decided positive: scores go "
                     f"from {low:g} to {high:g}."
                 )
-        by_attribute, exact, rows_together = {}, True, None
+        by_attribute, rows_together = {}, None
         for key, there in frame.groups.items():
             batches = functools.partial(rows.parted, frame.label, key, there)
             counts = ScoreCounts.from_batches(batches, len(there), thresholds)
-            exact &= counts.exact
             compared = np.array([not options.leaves_out(group) for group in there])
             rows_together = rows.scored(frame.label, key, there)
             reference = frame.references.get(frame.names[key])
@@ -258,7 +252,7 @@ class Scores(Part):
                 "With clusters, slope and intercept of calibration are left out: they assume independent rows."
             )
         frame.warnings.extend(warnings)
-        return ScoreAudit(by_attribute, str(frame.label), tuple(thresholds), exact, scale)
+        return ScoreAudit(by_attribute, str(frame.label), tuple(thresholds), scale)
 
 
 @dataclass(frozen=True)
@@ -316,20 +310,8 @@ class _Column:
         curves = self._curves(grid, tables, enough)
         few = f"fewer than two groups have {least} positives and {least} negatives"
         few += "" if self.rows is None else f" from {FEWEST} clusters each"
-        pairs, gap, comparisons = self._pairs(np.flatnonzero(included))
-        gap, rates = gap or Estimate.undefined(few), self._rates(grid, tables)
-        return AttributeScores(groups, pairs, gap, at, curves, comparisons, rates)
-
-    def _rates(self, grid: FloatArray, tables: IntArray) -> Record:
-        """Return the rates of each group at each threshold of a grid, whose tables are (thresholds, groups, 2, 2)."""
-        if len(self.keys) > FEW:
-            return {}
-        found = {name: count(tables, 1).value[:, 0] for name, count in RATES.items()}
-        groups = {
-            group_name(key): {name: rates[:, at].tolist() for name, rates in found.items()}
-            for at, key in enumerate(self.keys)
-        }
-        return {"thresholds": grid.tolist(), "groups": groups}
+        pairs, gap = self._pairs(np.flatnonzero(included))
+        return AttributeScores(groups, pairs, gap or Estimate.undefined(few), at, curves)
 
     def _at(self, threshold: float, enough: NDArray[np.bool_]) -> dict[str, Estimate]:
         """Return the figures of decisions at a threshold, of the groups that have rows ``enough``."""
@@ -403,8 +385,8 @@ class _Column:
         freedom = [self.areas.areas.freedom[pair] for pair in (one, other)]
         return Differences(areas[0][0] - areas[1][0], *mover(*areas[0], *areas[1], relied(together, *freedom)))
 
-    def _pairs(self, kept: IntArray) -> tuple[tuple[ScorePair, ...], Estimate | None, int]:
-        """Return the pairs to name, the largest difference of all pairs (None without any), and the comparisons."""
+    def _pairs(self, kept: IntArray) -> tuple[tuple[ScorePair, ...], Estimate | None]:
+        """Return the pairs to name, and the largest difference of all pairs; None without any."""
         names, n = [group_name(self.keys[at]) for at in kept.tolist()], self.counts.sizes.sum(-1)
 
         def apart(first: IntArray, second: IntArray, *, level: float, comparisons: int) -> Differences:
@@ -421,11 +403,11 @@ class _Column:
         )
         first, second = every.pairs
         if not len(first):
-            return pairs, None, found.comparisons
+            return pairs, None
         value, low, high = every.apart(first, second, level=self.level, comparisons=len(first))
         away, reach = np.maximum(0, np.maximum(low, -high)), np.maximum(np.abs(low), np.abs(high))
         gap = Estimate(float(np.abs(value).max()), float(away.max()), float(reach.max()), int(n[kept].sum()))
-        return pairs, gap, found.comparisons
+        return pairs, gap
 
     def _pair(self, pair: Pair, at: Sequence[IntArray], level: float) -> ScorePair:
         """Return a pair of areas with the other figures of both groups, whose places are ``at``, (1,) each."""

@@ -38,7 +38,6 @@ class Stratified:
         worth: the effective number of these rows, (levels, groups).
         mass: what they weigh in an average without levels, (levels, groups).
         size: what levels weigh, (levels,): all of their rows, or the sum of their weights.
-        sizes: all rows of each group in each level, (levels, groups).
         min_count: fewest rows of a group in a level that counts.
     """
 
@@ -52,7 +51,6 @@ class Stratified:
     worth: FloatArray
     mass: FloatArray
     size: FloatArray
-    sizes: IntArray
     min_count: int
 
     def used(self, first: IntArray, second: IntArray) -> NDArray[np.bool_]:
@@ -148,24 +146,18 @@ def controlled(strata: Sequence[Stratified], control: str, frame: Frame, plain: 
     Returns:
         JSON-able: ``column``; ``pairs``, the plain one and then the largest first, each with the standardised figures
         of both groups, their ``difference`` averaged over levels, the ``plain`` one of the same rows without levels,
-        and its ``levels``; ``cells`` that are left out because they have too few rows; and ``sentences``.
+        and its ``levels``; and ``sentences``.
     """
     level, quantities = frame.options.level, [one.quantity(frame.references.get(one.column)) for one in strata]
     found = compare(quantities, level=level, about=plain)
     each = sum(int(one.used(*quantity.pairs).sum()) for one, quantity in zip(strata, quantities, strict=True))
     of_pair: dict[Any, Stratified] = {(one.column, one.name, one.of_class): one for one in strata}
     pairs = [of_pair[pair.column, pair.quantity, pair.of_class].record(pair, level, each) for pair in found.pairs]
-    cells = [
-        {"attribute": one.column, "level": one.levels[k], "group": one.groups[i], "rows": int(rows)}
-        for one in {one.column: one for one in strata}.values()
-        for (k, i), rows in np.ndenumerate(one.sizes)
-        if rows < one.min_count
-    ]
     comparisons, min_count = max(1, found.comparisons), strata[0].min_count
     result = {"column": control, "level": level, "comparisons": comparisons, "min_count": min_count}
     there = any(quantity.places(plain) for quantity in quantities)
     leads = _leads({**result, "pairs": pairs}, None if there else plain, frame.outcome)
-    return ControlFound({**result, "pairs": pairs, "cells": cells}, leads)
+    return ControlFound({**result, "pairs": pairs}, leads)
 
 
 def _leads(result: Record, lacking: Lead | None = None, outcome: str | None = None) -> list[Lead]:

@@ -90,19 +90,18 @@ def weighted_counts(counts: Counts, codes: Sequence[IntArray], sums: FloatArray 
     return WeightedCounts(counts, *tables)
 
 
-def weights_found(weights: Weights, weighted: WeightedCounts, classes: Sequence[Any]) -> dict[str, Any]:
-    """Return what an audit's JSON says of the weights: ``column``, ``rows``, ``worth``, ``worth_by_label``, sentence.
+def weights_found(weights: Weights, weighted: WeightedCounts) -> dict[str, Any]:
+    """Return what an audit's JSON says of the weights: ``column``, ``rows``, ``worth`` and ``sentence``.
 
     ``worth`` is the number of rows of equal weight (Kish).
     """
     pooled = weighted.pooled()
     rows, worth = pooled.counts.n, float(pooled.worth[0])
-    by_label = {str(label): float(one) for label, one in zip(classes, pooled.cell_worth[0], strict=True)}
     said = (
         f"All figures are weighted by {printable(weights.name)}: the effective sample size of {rows:,} rows is "
         f"{rows_worth(worth)}. Bias amplification and permutation ranges are not available with weights."
     )
-    return {"column": weights.name, "rows": rows, "worth": worth, "worth_by_label": by_label, "sentence": said}
+    return {"column": weights.name, "rows": rows, "worth": worth, "sentence": said}
 
 
 def rows_worth(worth: float) -> str:

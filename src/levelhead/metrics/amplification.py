@@ -30,22 +30,18 @@ from levelhead.types import Estimate, printable
 
 @dataclass(frozen=True)
 class Amplification:
-    """A -> T for one attribute: ``value`` with its interval, and ``pairs`` by (group, class).
+    """A -> T for one attribute: ``value`` with its interval, the mean over groups and classes.
 
-    A pair whose sign is chance has no direction: it is None, and not in the mean. Chance is what Fisher's exact test of
-    the group against all others cannot rule out, with all groups and classes allowed for: of many tiny groups some go
-    together with a class by chance, and their predictions then go "less far".
+    A pair of both whose sign is chance is not in the mean. Chance is what Fisher's exact test of the group against all
+    others cannot rule out, with all groups and classes allowed for: of many tiny groups some go together with a class
+    by chance, and their predictions then go "less far".
     """
 
     value: Estimate
-    pairs: dict[tuple[str, str], float | None]
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
-        return {
-            "value": estimate_to_dict(self.value),
-            "pairs": [{"group": group, "class": label, "value": value} for (group, label), value in self.pairs.items()],
-        }
+        return {"value": estimate_to_dict(self.value)}
 
 
 def signs(train: IntArray) -> FloatArray:
@@ -75,20 +71,11 @@ def amplification_of(table: NDArray[Any], directions: FloatArray) -> FloatArray:
         return np.asarray(directions * (table.sum(-2) - table.sum(-1)) / rows)
 
 
-def audited_amplification(
-    table: IntArray,
-    groups: tuple[str, ...],
-    classes: tuple[str, ...],
-    *,
-    level: float = 0.95,
-    members: Members | None = None,
-) -> Amplification:
+def audited_amplification(table: IntArray, *, level: float = 0.95, members: Members | None = None) -> Amplification:
     """Estimate A -> T from counts.
 
     Args:
         table: (groups, classes, predicted classes) counts of the evaluated rows.
-        groups: names.
-        classes: names.
         level: confidence level.
         members: the clusters that the rows come in; None: rows are independent.
 
@@ -97,18 +84,13 @@ def audited_amplification(
     """
     known, rows = table.sum(-1), int(table.sum())
     if rows == 0 or (table.sum((-2, -1)) > 0).sum() < 2:
-        return Amplification(Estimate.undefined("fewer than two groups have rows", rows), {})
+        return Amplification(Estimate.undefined("fewer than two groups have rows", rows))
     directions = np.where(_told(known, 1 - level), signs(known), np.nan)
     found = amplification_of(table, directions)
-    pairs = {
-        (group, label): None if np.isnan(found[i, k]) else float(found[i, k])
-        for i, group in enumerate(groups)
-        for k, label in enumerate(classes)
-    }
     used = ~np.isnan(found)
     if not used.any():
         few = "the labels show no association of group and class beyond chance"
-        return Amplification(Estimate.undefined(few, rows), pairs)
+        return Amplification(Estimate.undefined(few, rows))
     # With fixed signs the figure is a sum of independent means, of what each row adds: the sign of its predicted class
     # less that of its own.
     sign = np.where(used, directions, 0.0)
@@ -123,14 +105,14 @@ def audited_amplification(
         sums, sizes = np.bincount(place, of_rows * members.rows), np.bincount(place, members.rows)
         variance = (sums**2).sum() * len(sums) / max(1, len(sums) - 1) / used.sum() ** 2
         effective = max(1.0, float(sizes.sum() ** 2 / (sizes**2).sum()) - 1)
-        return Amplification(_student(float(found[used].mean()), float(variance), effective, rows, level), pairs)
+        return Amplification(_student(float(found[used].mean()), float(variance), effective, rows, level))
     n = n[there]
     mean = (table * adds).sum((-2, -1))[there] / n
     squares = (table * adds**2).sum((-2, -1))[there] / n
     spread = np.maximum(0, squares - mean**2) / np.maximum(1, n - 1) / used.sum() ** 2
     freedom = spread.sum() ** 2 / max(1e-300, float((spread**2 / np.maximum(1, n - 1)).sum()))
     value = _student(float(found[used].mean()), float(spread.sum()), max(1.0, float(freedom)), rows, level)
-    return Amplification(value, pairs)
+    return Amplification(value)
 
 
 def _student(value: float, variance: float, freedom: float, rows: int, level: float) -> Estimate:

@@ -156,11 +156,6 @@ class ClusteredCounts(WeightedCounts):
         """Effective sample size of each group for its accuracy, (groups,)."""
         return self.accuracy.worth
 
-    @property
-    def cell_worth(self) -> FloatArray:
-        """Effective sample size of each (group, label) for its accuracy, (groups, classes)."""
-        return self.cells.worth
-
     def enough(self, positive: int | None, min_count: int) -> Enough:
         """Ask for rows as :meth:`Enough.of` does, and for :data:`FEWEST` clusters under each rate."""
         by_rows = Enough.of(self.counts.table, positive, min_count)

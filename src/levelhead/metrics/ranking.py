@@ -21,7 +21,7 @@ from levelhead.metrics.counts import distinct, encode
 from levelhead.metrics.group import FloatArray
 from levelhead.metrics.roots import root
 from levelhead.metrics.seeds import OverSeeds, satterthwaite
-from levelhead.types import ConfigError, DataError, Estimate, listed, quoted
+from levelhead.types import DataError, Estimate
 
 Together = tuple[NDArray[np.int64], NDArray[np.int64]]
 """Clusters of the positives and of the negatives, as codes."""
@@ -169,10 +169,6 @@ def area_under_roc(
             raise DataError(f"Scores of {name!r} must be finite numbers of shape (seeds, {len(labels)}).")
     result: dict[str, dict[str, tuple[Estimate, Estimate | None]]] = {name: {} for name in arrays}
     codes = None if clusters is None else encode(clusters)[0]
-    if codes is not None and len(codes) != len(labels):
-        raise DataError(f"{len(labels)} labels and {len(codes)} clusters. Pass one of each for every row.")
-    if baseline is not None and baseline not in arrays:
-        raise ConfigError(f"The baseline {quoted(baseline)} has no scores. Methods: {listed(arrays)}.")
     members = {"all": np.ones(len(labels), bool)}
     for at, group_of in enumerate(map(str, names)):
         members["all (group)" if group_of == "all" else group_of] = groups == at

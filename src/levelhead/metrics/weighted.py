@@ -159,11 +159,6 @@ class WeightedCounts:
         """Kish's effective sample size of each group, (groups,)."""
         return kish(self.weight.sum((-2, -1)), self.square.sum((-2, -1)))
 
-    @property
-    def cell_worth(self) -> FloatArray:
-        """Kish's effective sample size of each (group, label), (groups, classes)."""
-        return kish(self.weight.sum(-1), self.square.sum(-1))
-
 
 def two_by_two(table: NDArray[Any], positive: int) -> NDArray[Any]:
     """Sum all classes but one: (..., classes, classes) -> (..., 2, 2), of the rest and the ``positive`` one."""

@@ -48,10 +48,6 @@ class Known:
             ConfigError: an option that cannot be read, too many groups or proxies, or proxies without true classes.
         """
         proxies, labelled = tuple(dict.fromkeys(asked["proxy"])), asked["labelled_group"]
-        if "" in proxies:
-            raise ConfigError("The name of a proxy is empty. Name a column of the file: --proxy COLUMN.")
-        if len(proxies) > 3 and labelled is None:
-            raise ConfigError(f"There are {len(proxies)} proxies: without --labelled-group, name three of them.")
         if len(proxies) == 3 and labelled is None and asked["label"] is None:
             raise ConfigError("Three proxies need the true class of every row: name it with --label.")
         probabilities = named_in(asked["proxy_probabilities"] or {}, "--proxy-probabilities", "black=p_black")

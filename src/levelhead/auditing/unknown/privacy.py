@@ -55,17 +55,13 @@ class Response:
     def parse(cls, text: str) -> Response:
         """Read ``epsilon=1.39`` or ``flip=0.2``, as a command line gives it."""
         name, _, number = text.partition("=")
-        name = name.strip().lower()
         try:
-            value = float(number) if name in ("epsilon", "flip") else math.nan
-        except ValueError:
-            value = math.nan
-        if math.isnan(value):
+            return cls(**{name.strip().lower(): float(number)})
+        except (TypeError, ValueError):
             raise ConfigError(
                 f"Randomised response {quoted(text)}: write epsilon=1.39, or flip=0.2 for the chance of another answer "
                 "than the truth."
-            )
-        return cls(**{name: value})
+            ) from None
 
     def matrix(self, groups: int) -> NDArray[np.float64]:
         """Return M (groups, groups): P(report j | group i), of two groups or more."""
