@@ -75,7 +75,7 @@ def test_several_proxies_are_cross_fitted_and_none_makes_nothing_narrower(table:
     assert any("cross-fitting in 5 parts of the labelled rows" in line for line in part.rests_on)
     assert set(part.gaps[0].naive) == {"p1", "p2"}  # "zip" speaks of no group
     alone = part_of(audit(table, labelled=table["known"])).gaps[0]
-    assert width(alone.estimate) == pytest.approx(width(alone.alone))
+    assert width(alone.estimate) == pytest.approx(width(alone.alone), rel=1e-3)
 
 
 def test_the_order_of_the_rows_changes_no_cross_fitted_figure(table: pd.DataFrame) -> None:
