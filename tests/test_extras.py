@@ -32,7 +32,9 @@ def without(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", WITHOUT + code], capture_output=True, text=True)
 
 
-@pytest.mark.parametrize(("module", "extra"), [("torch.nn", "torch"), ("PIL", "torch"), ("openpyxl", "excel")])
+@pytest.mark.parametrize(
+    ("module", "extra"), [("torch.nn", "torch"), ("PIL", "torch"), ("openpyxl", "excel"), ("datasets", "hub")]
+)
 def test_the_error_says_what_to_type(module: str, extra: str) -> None:
     told = explained(ModuleNotFoundError(name=module), "levelhead.attach")
     assert isinstance(told, MissingExtraError)

@@ -268,7 +268,7 @@ def test_the_hub_data_set_never_runs_code(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_nobody_waits_for_a_hub_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("datasets")
-    from levelhead.data import Hub
+    from levelhead.data.hub import Hub
 
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr("time.sleep", lambda seconds: pytest.fail("the library tries again"))

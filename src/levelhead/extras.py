@@ -7,6 +7,7 @@ from levelhead.types import ConfigError
 EXTRAS = {
     "torch": {"torch", "transformers", "accelerate", "safetensors", "PIL"},
     "app": {"gradio"},
+    "hub": {"datasets"},
     "excel": {"openpyxl"},
 }
 """Each extra of pyproject.toml that the core may meet, with the modules it brings."""

@@ -227,7 +227,7 @@ def test_code_in_the_folder_of_a_recipe_is_never_run(
 def test_code_of_the_current_folder_is_run_where_the_user_names_it(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the command line, in a recipe of another folder, or by naming the folder in PYTHONPATH."""
     (here / "mine.py").write_text(
-        "from dataclasses import dataclass\nfrom levelhead.methods import ERM\n\n\n"
+        "from dataclasses import dataclass\nfrom levelhead.methods.erm import ERM\n\n\n"
         "@dataclass(frozen=True)\nclass Mine(ERM):\n    pass\n"
     )
     for name in ("recipes/mine.yaml", "mine.yaml"):

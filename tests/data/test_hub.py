@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ from drawing import picture
 
 from levelhead.data import SPLITS
 from levelhead.data.hub import Hub
-from levelhead.types import ConfigError
 
 datasets = pytest.importorskip("datasets")
 
@@ -47,12 +45,6 @@ def test_a_local_folder_of_picture_files_with_class_labels(tmp_path: Path) -> No
     assert examples.class_names == ("cat", "dog")
     assert sorted(examples.labels.tolist()) == [0] * 10 + [1] * 10
     assert len(data.examples("train").labels) + len(data.examples("validation").labels) == 20
-
-
-def test_the_library_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(ConfigError, match=r"pip install 'levelhead\[hub\]'"):
-        Hub(path="owner/name", sensitive="group").check()
 
 
 def texts(**changes: list[Any]) -> dict[str, list[Any]]:

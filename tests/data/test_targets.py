@@ -77,14 +77,6 @@ def test_a_class_in_two_spellings_is_refused_before_training(pair: tuple[str, st
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_value_that_only_the_label_map_holds_is_named(
-    kind: type, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    assert build(tmp_path, kind, table(), label_map={"no": "n", "yess": "yes", "x": "x"}).class_names() == ("n", "yes")
-    assert "no row has yess in 'label', which data.label_map renames" in caplog.text
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_a_target_of_shares_asks_for_a_threshold(kind: type, tmp_path: Path) -> None:
     share = np.random.default_rng(0).random(ROWS).round(6)
     frame = table(label=share if kind is not Hub else share.astype(str))

@@ -10,7 +10,7 @@ from own_csv import letters, recipe, trained_on
 
 import levelhead as lh
 from command_line import run, said
-from levelhead.data import DATASETS, SPLITS
+from levelhead.data import SPLITS
 from levelhead.runs.evaluate import evaluate_run
 from levelhead.runs.joined import Join, required_groups
 from levelhead.runs.recipe import build_experiment
@@ -140,7 +140,7 @@ def numbered(own: Path) -> Path:
     return own
 
 
-def test_row_numbers_of_several_tables_are_no_ids_of_a_fold(numbered: Path, tmp_path: Path) -> None:
+def test_row_numbers_of_several_tables_are_no_ids_of_a_fold(numbered: Path) -> None:
     folds = {"folds": 3, "fold": 1}
     for data, known in (({"file": None}, False), ({"file": None, "id_column": "letter"}, True), ({}, True)):
         ids = build_experiment(recipe(numbered, **(folds | data))).data.ids("test")
@@ -149,10 +149,6 @@ def test_row_numbers_of_several_tables_are_no_ids_of_a_fold(numbered: Path, tmp_
     data = build_experiment(recipe(numbered, file=None, **folds)).data
     with pytest.raises(DataError, match=r"Add --set data\.id_column=COLUMN and --out FOLDER"):
         Join(numbered / "test.groups.csv", ("site",)).groups(data, "test")
-    # Those of a set of the hub are of one split, which deals all.
-    assert not DATASETS["hub"](path=str(tmp_path), validation_split=None, test_split=None).numbered_by_split
-    assert DATASETS["hub"](path=str(tmp_path), validation_split=None).numbered_by_split
-    assert not DATASETS["hub"](path=str(tmp_path), id_column="name").numbered_by_split
 
 
 def test_row_numbers_do_not_join_groups_of_test_rows_to_validation_rows(

@@ -8,15 +8,12 @@ by the evaluator, and by methods that declare ``uses_groups``.
 from __future__ import annotations
 
 import hashlib
-import logging
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from levelhead.data.text_files import say_once
 from levelhead.storage import data_home
 from levelhead.types import ConfigError, DataError, LevelheadError, quoted
 
@@ -29,8 +26,6 @@ SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 ID = "id"
 LARGEST_SIDE = 4096  # in pixels, that pictures are resized to
 TAKEN = (ID, "label", "prediction", "epoch", "row", "cluster")  # columns of a run's predictions, beside probability_*
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -317,19 +312,6 @@ def people_of(cells: Iterable[str], places: Iterable[str]) -> list[str]:
     ]
 
 
-def say_shared_people(whose: Iterable[tuple[str, str]], where: str, column: str) -> None:
-    """Log, once, how many people are in more than one split, of the person and the split of every row."""
-    times = Counter(person for person, _ in set(whose))
-    if shared := sum(count > 1 for count in times.values()):
-        say_once(
-            "%s: %d of the people in %r have rows in several splits, so the test rows are not all of new people. "
-            "levelhead compare --folds splits by person.",
-            where,
-            shared,
-            column,
-        )
-
-
 def refuse_one_class(labels: Tensor, class_names: tuple[str, ...], target: str, where: str) -> None:
     """Raise :class:`~levelhead.types.DataError` if the labels (n,) int64 of a split are not of two classes at least."""
     present = labels.unique().tolist()
@@ -366,17 +348,3 @@ def refuse_taken_names(sensitive: tuple[str, ...]) -> None:
                 f"data.sensitive {name!r} is also a column of a run's predictions ({', '.join(TAKEN)}, probability_*) "
                 "and would overwrite it. Rename the column in the data."
             )
-
-
-def warn_of_absent(sensitive: tuple[str, ...], where: str, *tables: Sequence[str]) -> None:
-    """Log a warning if the column names of a table lack a sensitive attribute.
-
-    No error: data that never held the attribute can be trained on, and so can data that it was deleted from.
-    """
-    absent = [name for name in sensitive if any(name not in table for table in tables)]
-    if absent:
-        logger.warning(
-            "%s has no column %s (data.sensitive): training does not need it, evaluation does.",
-            where,
-            " and no column ".join(map(repr, absent)),
-        )

@@ -44,7 +44,6 @@ class HubTable(Table):
     ignored: str | int | None = None
 
     first: ClassVar[int] = 0
-    advice: ClassVar[str] = "."
 
     def header(self) -> list[str]:
         """Return the names of the columns."""
@@ -69,19 +68,15 @@ class HubTable(Table):
         feature = self.rows.features[column]
         return str(feature.dtype) if isinstance(feature, datasets.Value | datasets.ClassLabel) else ""
 
-    def refuse_kind(self, column: str) -> None:
-        """Raise :class:`~levelhead.types.DataError` if a column is absent or holds another kind; opens no value."""
+    def _cells(self, column: str) -> list[str]:
         require_columns(self.header(), [column], self.name)
         dtype = self.dtype(column)
         if not dtype or (column in self.texts and dtype not in TEXTS):
             wanted = "texts" if column in self.texts else "class labels, truth values, numbers or texts"
             raise DataError(f"{self.name}: {column!r} holds {self.rows.features[column]}; it must hold {wanted}.")
-
-    def _cells(self, column: str) -> list[str]:
-        self.refuse_kind(column)
         arrow = self.rows.select_columns([column]).with_format("arrow")[:][column]  # no other column is opened
         cells = cells_of(arrow, f"Column {column!r}")
-        named = {"False": f"not {column}", "True": column} if self.dtype(column) == "bool" else {}
+        named = {"False": f"not {column}", "True": column} if dtype == "bool" else {}
         if labels := self.labels(column):
             named = {"-1": "", **{str(code): label for code, label in enumerate(labels)}}  # -1: one that is kept secret
         return [cell if is_value(cell, self.ignored) else named.get(cell, cell) for cell in cells] if named else cells
@@ -135,9 +130,8 @@ class Hub(OwnTable):
         named = self._sources
         if len(set(named)) < len(named):
             raise ConfigError(
-                "data.train_split, data.validation_split and data.test_split must be different splits, not "
-                f"{', '.join(map(repr, named))}: the rows that train or select a model cannot test it. Set the last "
-                "two to null to take a share of the training split."
+                f"data.train_split, data.validation_split and data.test_split must differ, not {', '.join(named)}: "
+                "rows that train a model cannot test it. Null takes a share of the training split."
             )
 
     @property
@@ -154,10 +148,6 @@ class Hub(OwnTable):
         """The set's own names of the splits that are used."""
         return [name for name in (self.train_split, self.validation_split, self.test_split) if name]
 
-    @property
-    def _several(self) -> bool:
-        return len(self._sources) > 1
-
     def _tables(self) -> list[HubTable]:
         """Return the set's splits; one that is named and not there is an error."""
         splits = self.open_splits()
@@ -165,8 +155,7 @@ class Hub(OwnTable):
             if name not in splits:
                 raise DataError(
                     f"{self.path} has no split {name!r}; it has {', '.join(splits)}. Set data.train_split, "
-                    "data.validation_split and data.test_split to these, or the last two to null to take a share "
-                    "of the training split."
+                    "data.validation_split and data.test_split to these; null takes a share of the training split."
                 )
         dealt = not (self.validation_split and self.test_split)
         named: dict[str | None, Split | None] = {self.validation_split: "validation", self.test_split: "test"}
@@ -175,12 +164,6 @@ class Hub(OwnTable):
             HubTable(f"{self.path}, split {name!r}", named[name], name, splits[name], self._inputs, self.ignore_label)
             for name in self._sources
         ]
-
-    def _check(self, tables: Sequence[HubTable]) -> None:
-        super()._check(tables)
-        for column in filter(None, (*self._inputs, self.target, self.id_column, self.person_column)):
-            for table in tables:
-                table.refuse_kind(column)
 
     def _load(self, rows: Rows, split: Split) -> Inputs:
         table, _ = rows.place(rows.numbers[0])
@@ -235,28 +218,21 @@ class Hub(OwnTable):
             huggingface_hub.constants.HF_HUB_CACHE,
         ]
         with contextlib.suppress(DataError):
-            homes.append(dataset_folder(None if Path(self.path).is_absolute() else self.root, self.path))
+            homes.append(dataset_folder(self.root, self.path))
         return _Pictures(column, self.image_column, rows, table.name, [Path(home).resolve() for home in homes])
 
     def open_splits(self) -> Mapping[str, Any]:
         """Return all splits of the set by name, each a ``datasets.Dataset``; no column is opened."""
         if not self.path:
             raise ConfigError("data.path is empty; give a hub id such as owner/name, or a folder below the data root.")
-        try:
-            import datasets
-        except ImportError:
-            raise ConfigError(
-                "data.name hub needs the library datasets. Install it: pip install 'levelhead[hub]'"
-            ) from None
+        import datasets
+
         path = self.path
-        if Path(path).is_absolute():
-            path = str(dataset_folder(None, path))
-        else:
-            try:
-                path = str(dataset_folder(self.root, path).resolve())
-            except DataError:  # no folder of ours: a hub id
-                if path.startswith("."):
-                    raise
+        try:
+            path = str(dataset_folder(self.root, path).resolve())
+        except DataError:  # no folder of ours: a hub id
+            if path.startswith(("/", ".")):
+                raise
         saved, of_hub = is_saved(Path(path)), not Path(path).is_dir()
         if saved:
             refuse_strange_files(Path(path))

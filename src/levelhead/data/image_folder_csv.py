@@ -9,8 +9,7 @@ from typing import ClassVar
 
 from levelhead.data.base import Card, Inputs, Split, check_image_size
 from levelhead.data.own_table import OwnFiles
-from levelhead.data.table_set import FileTable, Rows, Table
-from levelhead.types import DataError
+from levelhead.data.table_set import FileTable, Rows
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,6 @@ class ImageFolderCsv(OwnFiles):
     file_column: str = "file"
     image_size: int = 64
 
-    holds: ClassVar[str] = "pictures"
     card: ClassVar[Card] = Card(
         title="Pictures with a csv",
         task="the target column",
@@ -56,11 +54,6 @@ class ImageFolderCsv(OwnFiles):
     def _in_order(self, classes: Sequence[str]) -> tuple[str, ...]:
         return tuple(sorted(classes))
 
-    def check(self) -> None:
-        """Raise an error if the folder, the csv, one of its rows or a column that training needs is absent."""
-        super().check()
-        self._read(None, [self.target])
-
     def _load(self, rows: Rows, split: Split) -> Inputs:
         return self._pictures(self._folder(), rows)
 
@@ -78,8 +71,5 @@ class ImageFolderCsv(OwnFiles):
 
         return files_inputs(folder, rows.chosen(self.file_column), rows.where, self.image_size)
 
-    def _tables(self) -> list[Table]:
-        path = self._folder() / self.csv
-        if not path.is_file():
-            raise DataError(f"There is no file {path}. Set data.csv to a file in {path.parent}, or to a whole path.")
-        return [FileTable(str(path), path=path)]
+    def _tables(self) -> list[FileTable]:
+        return self._table("csv")

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from levelhead.data.base import (
     GROUP,
@@ -20,10 +20,10 @@ from levelhead.data.base import (
     dataset_folder,
 )
 from levelhead.data.splits import check_shares, check_splits
-from levelhead.data.table_set import Roles, Rows, TableSet
+from levelhead.data.table_set import FileTable, Roles, Rows, TableSet
 from levelhead.data.targets import check_target_options, classes_of, ordered
 from levelhead.spelling import is_value
-from levelhead.types import ConfigError
+from levelhead.types import ConfigError, DataError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -126,11 +126,6 @@ class OwnTable(TableSet):
         return Groups(attribute, codes_of(cells, names), names)
 
     @property
-    def _several(self) -> bool:
-        """Whether there is a table for each of several splits."""
-        return False
-
-    @property
     def id_name(self) -> str:
         """The name of the column of ids in predictions: its own, unless another column has that name there."""
         name = self._identifier
@@ -139,7 +134,7 @@ class OwnTable(TableSet):
     @property
     def numbered_by_split(self) -> bool:
         """Whether :meth:`ids` are row numbers of several tables."""
-        return self._identifier is None and self._several
+        return self._identifier is None and len({table.split for table in self._tables()}) > 1
 
     def ids(self, split: Split) -> Sequence[str]:
         """Return the column of ids of ``split``, else the number of each row in its table.
@@ -164,8 +159,6 @@ class OwnFiles(OwnTable):
     split_column: str | None = None
     splits: Mapping[Split, Sequence[str | int]] | None = None
 
-    holds: ClassVar[str] = "tables"
-
     def __post_init__(self) -> None:
         check_splits(self.splits, self.split_column)
         super().__post_init__()
@@ -176,5 +169,15 @@ class OwnFiles(OwnTable):
 
     def _folder(self) -> Path:
         if not self.folder:
-            raise ConfigError(f"data.folder is empty; name the folder of the {self.holds}, below the data root.")
+            raise ConfigError("data.folder is empty; name the folder of the data, below the data root.")
         return dataset_folder(self.root, self.folder)
+
+    def _table(self, option: str) -> list[FileTable]:
+        """Return the one table that an option names."""
+        name = Path(getattr(self, option))
+        path = name if name.is_absolute() else self._folder() / name
+        if not path.is_file():
+            raise DataError(
+                f"There is no file {path}. Set data.{option} to a file in {path.parent}, or to a whole path."
+            )
+        return [FileTable(str(path), path=path)]

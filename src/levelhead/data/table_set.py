@@ -6,7 +6,9 @@ Cells are texts here, whatever wrote them, and a column is opened only for a rol
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +26,6 @@ from levelhead.data.base import (
     codes_of,
     people_of,
     refuse_one_class,
-    say_shared_people,
-    warn_of_absent,
 )
 from levelhead.data.splits import deal, named_splits
 from levelhead.data.text_files import read_columns, say_once, table_header
@@ -35,6 +35,8 @@ from levelhead.types import DataError, listed, quoted, require_own_columns
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -49,8 +51,6 @@ class Table(ABC):
 
     first: ClassVar[int] = 1
     """The number of the first row, in errors and ids."""
-    advice: ClassVar[str] = " (row 1 is the first below the header). Fill these fields, or drop the rows."
-    """What to do about empty cells."""
 
     @abstractmethod
     def header(self) -> Sequence[str]:
@@ -128,7 +128,7 @@ class Rows:
             table, row = self.place(blank[0])
             raise DataError(
                 f"{table.name}: {column!r} is empty in {len(blank)} of {len(rows)} rows, first row "
-                f"{row + table.first}{table.advice}"
+                f"{row + table.first}. Fill these fields, or drop the rows."
             )
 
     def texts(self, columns: Sequence[str], where: str) -> Texts:
@@ -198,18 +198,22 @@ class TableSet(DataSet):
         return attribute
 
     def check(self) -> None:
-        """Raise an error if a file or a column that training needs is absent; warn of an absent sensitive column."""
-        self._check(self._tables())
+        """Raise an error if a file or a column that training needs is absent; warn of an absent sensitive column.
 
-    def _check(self, tables: Sequence[Any]) -> None:
-        """Raise an error if one of the tables lacks a column that training needs, and warn as :meth:`check`."""
-        roles, headers = self._roles, []
+        That is no error: data that never held the attribute can be trained on, and so can data that it was deleted
+        from.
+        """
+        tables, roles, headers = self._tables(), self._roles, []
         for table in tables:
             headers.append(table.header())
             required = [*roles.inputs, roles.target, roles.split, *roles.needed]
             require_own_columns(headers[-1], required, table.name)
-        unnamed = self._unnamed and not any(GROUP in header for header in headers)
-        warn_of_absent(() if unnamed else tuple(map(self._column_of, self._sensitive)), tables[0].name, *headers)
+        if self._unnamed and not any(GROUP in header for header in headers):
+            return
+        for name in map(self._column_of, self._sensitive):
+            if any(name not in header for header in headers):
+                said = "%s has no column %r (data.sensitive): training does not need it, evaluation does."
+                logger.warning(said, tables[0].name, name)
 
     def examples(self, split: Split) -> Examples:
         """Return inputs and labels of ``split``; opens no sensitive column."""
@@ -252,8 +256,15 @@ class TableSet(DataSet):
         places = (rows.place(row) for row in range(len(rows.splits)))
         nobody = (table.nobody(there, row) for row, (table, there) in enumerate(places))
         people = people_of(rows.cells[column], nobody)
-        whose = ((one, of) for one, of in zip(people, rows.splits, strict=True) if of is not None)
-        say_shared_people(whose, rows.tables[0][0].name, column)
+        times = Counter(one for one, of in set(zip(people, rows.splits, strict=True)) if of is not None)
+        if shared := sum(count > 1 for count in times.values()):
+            say_once(
+                "%s: %d of the people in %r have rows in several splits, so the test rows are not all of new people. "
+                "levelhead compare --folds splits by person.",
+                rows.tables[0][0].name,
+                shared,
+                column,
+            )
         return [people[row] for row in rows.numbers]
 
     def _read(self, split: Split | None, columns: Sequence[str], here: Sequence[str] = ()) -> Rows:
@@ -281,7 +292,8 @@ class TableSet(DataSet):
             rows.splits += splits
         rows.numbers = [row for row, one in enumerate(rows.splits) if split in (None, one)]
         if not rows.numbers:
-            self._refuse_no_rows(rows, split)
+            place, _ = rows.first(split)
+            raise DataError(f"{place.name}: the {split} split is empty; there are {len(rows.splits)} rows in all.")
         return rows
 
     def _decides(self, table: Table) -> list[str]:
@@ -324,11 +336,6 @@ class TableSet(DataSet):
         if self._roles.person is not None:
             return people_of(columns[self._roles.person], (table.nobody(row, row) for row in range(count)))
         return ["\n".join(row) for row in zip(*(columns[name] for name in names), strict=True)]
-
-    def _refuse_no_rows(self, rows: Rows, split: Split | None) -> None:
-        raise DataError(
-            f"{rows.first(split)[0].name}: the {split} split is empty; there are {len(rows.splits)} rows in all."
-        )
 
 
 @dataclass(frozen=True)

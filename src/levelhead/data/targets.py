@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import shlex
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -11,9 +10,7 @@ from decimal import Decimal
 
 from levelhead.data.text_files import NUMBER
 from levelhead.spelling import MOST_CLASSES, alike_pairs, number_of, one_spelling, unlabelled
-from levelhead.types import ConfigError, DataError, listed, quoted
-
-logger = logging.getLogger(__name__)
+from levelhead.types import ConfigError, DataError, quoted
 
 
 def check_target_options(label_map: Mapping[str, str] | None, threshold: float | None) -> None:
@@ -48,9 +45,6 @@ def classes_of(
     if threshold is not None:
         return _above(values, column, where, threshold)
     meaning = label_map or {}
-    if absent := [one for one, name in meaning.items() if one != name and one not in values]:
-        # No error: a table for evaluation alone need not hold every spelling of the one for training.
-        logger.warning("%s: no row has %s in %r, which data.label_map renames.", where, listed(absent), column)
     classes = {value: meaning.get(value, value) for value in values}
     names: Counter[str] = Counter()
     for value, rows in values.items():

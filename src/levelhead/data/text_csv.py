@@ -9,10 +9,10 @@ from typing import ClassVar
 from levelhead.data.base import SPLITS, Card, Split
 from levelhead.data.own_table import OwnFiles
 from levelhead.data.splits import SPLIT_WORDS
-from levelhead.data.table_set import FileTable, Rows, Table
+from levelhead.data.table_set import FileTable, Rows
 from levelhead.data.text_files import ANY_SUFFIXES, table_files
 from levelhead.data.texts import Texts, texts_of
-from levelhead.types import ConfigError, DataError
+from levelhead.types import ConfigError
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,6 @@ class TextCsv(OwnFiles):
         if self.split_column is not None and self.file is None:
             raise ConfigError("data.split_column needs data.file: without it, there is one file a split.")
 
-    @property
-    def _several(self) -> bool:
-        return self.file is None
-
     def _load(self, rows: Rows, split: Split) -> Texts:
         return rows.texts(self._inputs, f"{rows.place(rows.numbers[0])[0].name}, {split}")
 
@@ -66,15 +62,12 @@ class TextCsv(OwnFiles):
         """Return the texts of a table of new rows; the columns of texts alone are opened."""
         return texts_of(table, self._inputs)
 
-    def _tables(self) -> list[Table]:
-        if self.file is None:
-            folder, tables = self._folder(), []
-            for split in SPLITS:
-                names = [word for word, named in SPLIT_WORDS.items() if named == split]
-                paths = table_files(folder, *names, suffixes=ANY_SUFFIXES)
-                tables += [FileTable(str(path), split, path=path) for path in paths]
-            return [*tables]
-        path = Path(self.file) if Path(self.file).is_absolute() else self._folder() / self.file
-        if not path.is_file():
-            raise DataError(f"There is no file {path}. Set data.file to a table in {path.parent}, or to a whole path.")
-        return [FileTable(str(path), path=path)]
+    def _tables(self) -> list[FileTable]:
+        if self.file is not None:
+            return self._table("file")
+        folder, tables = self._folder(), []
+        for split in SPLITS:
+            names = [word for word, named in SPLIT_WORDS.items() if named == split]
+            for path in table_files(folder, *names, suffixes=ANY_SUFFIXES):
+                tables.append(FileTable(str(path), split, path))
+        return tables
