@@ -208,11 +208,7 @@ class Klaad:
 
     def __post_init__(self) -> None:
         check_fields(self, "klaad")
-        if (
-            len(self.weights) != 3
-            or not all(0 <= weight < math.inf for weight in self.weights)
-            or not any(self.weights)
-        ):
+        if len(self.weights) != 3 or min(self.weights) < 0 or not 0 < sum(self.weights) < math.inf:
             raise ConfigError(
                 f"klaad.weights is {self.weights}; it must be three numbers for cross-entropy, attention and triplet "
                 "loss, each 0 or more and finite, not all 0."

@@ -15,8 +15,7 @@ CHARACTERS = 4  # a token, about
 class Tally:
     """Counts what benchmarks would ask, in the place of a model: its log-likelihoods are 0, its texts empty."""
 
-    causal, has_chat_template = True, False
-    name = "none"
+    causal = True
 
     def __init__(self) -> None:
         self.scored = self.generated = self.characters = self.new_tokens = 0
