@@ -148,14 +148,14 @@ def inspect(
         said.append(f"{without:,} of {len(codes):,} rows have no group in {in_quotes(attribute)} and are left out.")
     index, member = _drawn(codes, [list(counts).index(one) for one in chosen], max_rows, seed)
     found = {}
-    classes, numbered, by_position = matched_classes([models[0], models[-1]], names, own.class_names())
+    classes, numbered = matched_classes([models[0], models[-1]], names, own.class_names())
     labels = own.labels(classes, numbered).numpy()[index.numpy()]
     for name, one in zip(names, models, strict=False):
         device = next((parameter.device for parameter in one.parameters()), torch.device("cpu"))
         rows = Rows(own.inputs(one, tokenizer), index, labels, member, chosen, grid=patch_grid(unwrapped(one)))
         found[name] = [measure(one, rows, device=device, batch_size=batch_size, options=options, progress=progress)]
     sizes = {chosen[0]: int((~member).sum()), chosen[1]: int(member.sum())}
-    warnings = [*by_position, *said, *_sampled(len(index), sum(counts[one] for one in chosen))]
+    warnings = [*said, *_sampled(len(index), sum(counts[one] for one in chosen))]
     warnings += [_one_training(found)]
     return Inspection.of(
         attribute, sizes, found, warnings=tuple(one for one in warnings if one), level=level, permutations=permutations
