@@ -18,7 +18,7 @@ from rich.markup import escape
 from levelhead.bench.grid import Cell
 from levelhead.runs.folder import REHEARSAL
 from levelhead.runs.train import train_run
-from levelhead.storage import read_json, write_atomically
+from levelhead.storage import read_json
 from levelhead.training.lab import STAGE
 from levelhead.training.processes import forget_training
 from levelhead.types import LevelheadError
@@ -77,12 +77,9 @@ def _timed(cell: Cell, steps: int) -> tuple[float, float, float]:
         train_run(experiment, place / "run", progress=watch, energy="off")
         whole = time.monotonic() - began
         cost, whole_run = (read_json(place / "run" / name) for name in ("cost.json", REHEARSAL))
-        rows, writing = read_json(place / "run" / "data.json")["validation"]["rows"], 0.0
-        if cell.experiment.train.keep_epochs:  # each is written, and predicts the test split
+        rows = read_json(place / "run" / "data.json")["validation"]["rows"]
+        if cell.experiment.train.keep_epochs:  # each predicts the test split
             rows += len(experiment.data.examples("test").labels)
-            began, weights = time.monotonic(), bytes(4 * cost["trained_parameters"])
-            write_atomically(place / "weights", lambda temporary: temporary.write_bytes(weights))
-            writing = time.monotonic() - began
     finally:
         shutil.rmtree(place, ignore_errors=True)
         forget_training()  # the next recipe may have another precision
@@ -96,4 +93,4 @@ def _timed(cell: Cell, steps: int) -> tuple[float, float, float]:
     prediction = 0.4 * step[stages[-1]] * rows / experiment.train.batch_size  # a forward pass without a backward one
     other = max(0.0, whole - sum(sum(durations[what]) for what in wanted) - preparing)
     other += whole_run["left_out_seconds"]
-    return max(step.values()), float(training + whole_run["epochs"] * (prediction + writing) + other), preparing
+    return max(step.values()), float(training + whole_run["epochs"] * prediction + other), preparing

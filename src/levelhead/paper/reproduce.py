@@ -22,7 +22,7 @@ from levelhead.bench.page import Comparisons
 from levelhead.bench.running import run_all
 from levelhead.inspecting.figures import attention_figures
 from levelhead.paper.items import ITEMS, SOURCES, Item, Scale
-from levelhead.paper.published import present_row, published
+from levelhead.paper.published import published
 from levelhead.paper.rehearsal import rehearsed
 from levelhead.paper.results import Protocol, Reproduction, reproduction
 from levelhead.report.page import write_page
@@ -81,7 +81,7 @@ def make_plan(item: Item, options: Options) -> Plan:
             options.folder / RUNS,
             data_root=None if options.quick else options.data_root,
             seeds=_seeds(item, grid, options),
-            rows=[present_row(row) for row in options.rows] or item.rows or None,
+            rows=options.rows or item.rows or None,
         )
         grids[name] = [_shared(cell, options.folder / RUNS) for cell in cells]
         rows: dict[Path, str] = {}

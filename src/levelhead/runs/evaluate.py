@@ -175,6 +175,8 @@ def write_evaluation(
     together = _together(frame, data, split, cluster)
     if together is not None:
         frame["cluster"] = together
+    # Folds of data that know no people take equal rows together in tables, but not as people.
+    people = None if together is None or together.name is None else together
     write_parquet(folder / f"predictions-{split}.parquet", frame)
     result: AuditResult | Overall = (
         audit(
@@ -184,8 +186,7 @@ def write_evaluation(
             # A data set says what its groups are, of any number numbers they may be.
             bins={group.attribute: VALUES for group in groups},
             positive=examples.class_names[1] if len(examples.class_names) == 2 else None,
-            # Folds of data that know no people take equal rows together in tables, but not as people.
-            cluster=together if together is None or together.name else None,
+            cluster=people,
             min_count=min_count,
             missing=missing,
             label_map={name: name for name in examples.class_names},  # they were checked before training
@@ -195,7 +196,7 @@ def write_evaluation(
             examples.labels.numpy(),
             logits.double().softmax(-1).numpy(),
             examples.class_names,
-            cluster=together if together is None or together.name else None,
+            cluster=people,
         )
     )
     write_json(

@@ -11,8 +11,6 @@ from typing import Any
 import torch
 
 from levelhead.data import SPLITS, Examples, Split
-from levelhead.data.folds import Fold
-from levelhead.data.made_up import MadeUp
 from levelhead.data.texts import Texts
 from levelhead.models.networks import load_model
 from levelhead.runs.folder import load_run, require_finished
@@ -64,15 +62,14 @@ class FinishedRun:
             )
         return examples
 
-    def changed(self, *, made_up: bool = False) -> list[str]:
+    def changed(self) -> list[str]:
         """Return which of the training and validation splits hold other inputs or labels than in training.
 
         No sensitive column is opened. A split that cannot be read any more has changed. Of pictures, which take long to
-        decode, the validation split alone is looked at; of made-up data nothing, unless ``made_up``.
+        decode, the validation split alone is looked at.
         """
         file, data = self.folder / "data.json", self.experiment.data
-        drawn = isinstance(data.data if isinstance(data, Fold) else data, MadeUp)
-        if not file.exists() or (drawn and not made_up):
+        if not file.exists():
             return []
         with as_written(file):
             recorded = {split: about["fingerprint"] for split, about in read_json(file).items()}

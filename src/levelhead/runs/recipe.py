@@ -61,9 +61,9 @@ class Experiment:
     def method_name(self) -> str:
         """The method's name, with ``dam+`` for debiased attention on top of another method."""
         name = name_of(self.method, METHODS)
-        # A class that a user derives from ERM has a name of its own.
-        plain = not isinstance(self.method, DAM) or type(self.method.base) is ERM
-        return name if plain else f"{name}+{name_of(self.method.base, METHODS)}"
+        if isinstance(self.method, DAM) and type(self.method.base) is not ERM:  # a user's class has a name of its own
+            name += f"+{name_of(self.method.base, METHODS)}"
+        return name
 
     @cached_property
     def recipe(self) -> dict[str, Any]:
@@ -136,7 +136,8 @@ def _own_code(method: Method, data: DataSet) -> dict[str, Any]:
 
 def _changed(value: Any) -> list[str]:
     """Return which options differ from the defaults; no instance of these is made, which a user's check may refuse."""
-    now, default = flatten(plain_options(value)), {}
+    now = flatten(plain_options(value))
+    default: dict[str, Any] = {}
     for one in dataclasses.fields(value):
         made = one.default if one.default_factory is dataclasses.MISSING else one.default_factory()
         default |= flatten({one.name: plain_options(made)})

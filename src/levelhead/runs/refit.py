@@ -180,7 +180,7 @@ def refit_run(
     method = experiment.method.base if isinstance(experiment.method, DAM) else experiment.method
     assert isinstance(method, LastLayerMethod), "it says what it refits"
     refitting.inputs("validation")
-    if changed := source.changed(made_up=True):
+    if changed := source.changed():
         raise DataError(
             f"The {' and '.join(changed)} rows have changed since {source.folder} was trained, and some may be rows "
             "that it has trained on. Restore the data, or train again."
