@@ -41,7 +41,8 @@ from levelhead.bench.grid import (
 from levelhead.bench.page import Comparisons
 from levelhead.bench.running import run_all
 from levelhead.bench.tables import collect
-from levelhead.metrics import Counts, measured
+from levelhead.metrics import Counts
+from levelhead.metrics.contrasts import measured
 from levelhead.storage import read_json, write_json
 from levelhead.types import ConfigError, DataError
 
