@@ -126,10 +126,10 @@ def answers_of(given: Sequence[Answer]) -> None:
         assert len(kept(Path())) == 1  # the header
 
 
-def own(name: str = "mine") -> None:
+def own() -> None:
     """Write a module of benchmarks."""
-    sys.modules.pop(name, None)
-    Path(f"{name}.py").write_text(OWN)
+    sys.modules.pop("mine", None)
+    Path("mine.py").write_text(OWN)
 
 
 def given() -> None:

@@ -129,6 +129,7 @@ TAKERS = {
 def _bench(asked: SimpleNamespace) -> None:
     """Measure what was requested: the options of :func:`bench_command` by name."""
     from levelhead.lm.base import model_name
+    from levelhead.lm.benchmarks import make_benchmark
     from levelhead.lm.prompts import prompts_of
     from levelhead.lm.runner import Given
 
@@ -144,7 +145,9 @@ def _bench(asked: SimpleNamespace) -> None:
     if asked.max_new_tokens and not ({"bold", "counterfactual"} & {*names} or asked.choose == "generate"):
         raise ConfigError("--max-new-tokens is for free answers: add --choose generate, or leave it out.")
     options = _options(asked, names)
-    chosen = _chosen(names, options)
+    chosen = [make_benchmark(name, options[name]) for name in names]
+    if not chosen:
+        raise ConfigError("Name a benchmark, e.g. `levelhead lm bench bbq --model MODEL`.")
     if asked.predictions is not None:
         if len(chosen) > 1:
             raise ConfigError("--predictions holds answers to one benchmark: name that one.")
@@ -234,19 +237,6 @@ def _classifiers(texts: Sequence[str]) -> tuple[TextClassifier, ...]:
             )
         found.append(TextClassifier(name, model, names))
     return tuple(found)
-
-
-def _chosen(names: list[str], options: dict[str, dict[str, Any]]) -> list[Benchmark]:
-    """Return the benchmarks of these names, or raise :class:`ConfigError` for two of one name, and for none."""
-    from levelhead.lm.benchmarks import make_benchmark
-
-    chosen = [make_benchmark(name, options.get(name)) for name in names]
-    called = [benchmark.name for benchmark in chosen]
-    if len(set(called)) < len(called):
-        raise ConfigError(f"Benchmark names must be unique, {listed(called)}: run each into its own --out.")
-    if not chosen:
-        raise ConfigError("Name a benchmark, e.g. `levelhead lm bench bbq --model MODEL`.")
-    return chosen
 
 
 def _reached(asked: SimpleNamespace, chosen: Sequence[Benchmark]) -> Endpoint:
