@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from levelhead.metrics.names import MISSING_GROUP, Key
 from levelhead.spelling import MOST_CLASSES
 from levelhead.tables.columns import Column, occurring
-from levelhead.tables.vocabulary import TO_CLASSES, all_numbers, mostly_fractions
+from levelhead.tables.vocabulary import TO_CLASSES, all_numbers
 from levelhead.types import DataError, printable, quoted
 
 MOST_GROUPS = 1_000
@@ -205,15 +205,11 @@ class Tally:
                 _text(value, title)
                 rows_of[value] = rows_of.get(value, 0) + number
         if max(len(values), len(rows_of)) > MOST_CLASSES:
-            raise self._too_many_classes(title, values)
+            raise DataError(
+                f"{title} has more than {MOST_CLASSES} different values: is this an id or a score? {TO_CLASSES} A "
+                "number that is predicted, such as a price, is audited with --numbers (numbers=True)."
+            )
         return codes, values
-
-    def _too_many_classes(self, title: str, values: Sequence[Hashable]) -> DataError:
-        scores = title == self.prediction and mostly_fractions(values)
-        advice = f" {TO_CLASSES}" if scores else " An audit compares classes."
-        if title == self.label and all_numbers(values):
-            advice += " If it is a number that is predicted, such as a price: --numbers (numbers=True)."
-        return DataError(f"{title} has more than {MOST_CLASSES} different values: is this an id or a score?{advice}")
 
     def _members(self, name: str, column: Column) -> Column:
         codes, values, _ = occurring(column)

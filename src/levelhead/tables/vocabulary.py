@@ -364,12 +364,6 @@ def are_shares(values: Collection[Hashable]) -> bool:
     return any(map(is_fraction, values)) and all(number is not None and 0 <= number <= 1 for number in numbers)
 
 
-def mostly_fractions(values: Sequence[Hashable]) -> bool:
-    """Whether more than half of the values are numbers that are not whole; a thousand of them tell."""
-    tried = values[:1000]
-    return 2 * sum(map(is_fraction, tried)) > len(tried)
-
-
 def all_numbers(values: Iterable[Hashable]) -> bool:
     """Whether all values are, or are written like, numbers."""
     return all(number_of(value) is not None for value in values)
