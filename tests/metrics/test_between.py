@@ -139,7 +139,7 @@ def test_planned_rows_show_the_gap_in_four_of_five_audits(gap: float, rate: floa
 
 
 def test_the_gap_that_rows_could_have_shown_is_the_gap_that_they_were_planned_for() -> None:
-    total = rows_needed(0.05, 0.3, np.array([0.5, 0.3, 0.2]))
+    total = rows_needed(0.05, 0.3, np.array([0.5, 0.3, 0.2]), comparisons=3)
     assert detectable_gap(0.3, 0.3 * total, 0.2 * total, comparisons=3) == pytest.approx(0.05, abs=1e-4)
     assert math.isnan(detectable_gap(0.5, 4, 4))
     assert detectable_gap(0.0, 1000, 1000) == pytest.approx(0.0089, abs=1e-3)

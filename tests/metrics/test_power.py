@@ -53,4 +53,4 @@ def test_rows_needed_solve_the_formula() -> None:
         for sizes in ((0.1, 0.25), (0.25, 0.1)):
             reach, step = apart(0.2, other, sizes, 0.05 / 3, 0.8)
             rows.append(optimize.brentq(lambda n, r=reach, s=step: r / math.sqrt(n) + s / n - 0.1, 1, 1e6))
-    assert rows_needed(0.1, 0.2, [0.25, 0.65, 0.1]) == math.ceil(max(rows))  # type: ignore[arg-type]
+    assert rows_needed(0.1, 0.2, [0.25, 0.65, 0.1], comparisons=3) == math.ceil(max(rows))  # type: ignore[arg-type]

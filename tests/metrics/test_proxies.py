@@ -85,7 +85,7 @@ def test_shares_and_accuracies_are_those_of_the_population() -> None:
     answer = by_proxies(world(2e6), replicates=100)
     np.testing.assert_allclose(answer.shares, [0.6, 0.4], atol=1e-9)
     np.testing.assert_allclose(answer.accuracy, SAYS, atol=1e-9)
-    assert (answer.statistic, answer.p_value) == (pytest.approx(0, abs=1e-4), pytest.approx(1))
+    assert answer.p_value == pytest.approx(1)
     local = by_proxies(world(2e6), mode="local", replicates=100)
     np.testing.assert_allclose(local.shares, [0.6, 0.4], atol=1e-9)
     assert np.isnan(local.accuracy).all()
@@ -104,7 +104,6 @@ def test_the_test_of_the_stronger_assumption_is_a_likelihood_ratio() -> None:
     one = np.einsum("j,jyh->yh", gain**2 / (gain**2).sum(), each)
     fitted = np.einsum("gi,gj,gk,gyh->ijkyh", *answer.accuracy, np.stack([cell - one, one]))
     statistic = 2 * (counts * np.log(table / fitted)).sum()
-    assert answer.statistic == pytest.approx(statistic, rel=1e-6)
     assert answer.p_value == pytest.approx(stats.chi2.sf(statistic, 31 - 7 - 6))  # 32 cells, 8 of them in groups
 
 
@@ -116,7 +115,7 @@ def test_errors_that_depend_on_the_prediction_switch_to_the_weaker_assumption() 
         own[0] += 0.15 * yhat * np.array([1, -1])
         counts[..., yhat] = 1e5 * np.einsum("gi,gj,gk,gy->ijky", *own, cells[..., yhat])
     answer = by_proxies(counts, replicates=100)
-    assert (answer.mode, answer.p_value < 1e-6, answer.statistic > 100) == ("local", True, True)
+    assert (answer.mode, answer.p_value < 1e-6) == ("local", True)
     rate = cells[..., 1].sum(1) / cells.sum((1, 2))
     assert answer.gaps["demographic_parity"][1, 0].value == pytest.approx(rate[1] - rate[0], abs=1e-9)
 

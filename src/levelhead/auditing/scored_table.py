@@ -24,8 +24,6 @@ from levelhead.tables.tally import Tally
 from levelhead.tables.vocabulary import in_order
 from levelhead.types import DataError, listed
 
-NO_LABEL = ["1"]
-
 
 def open_scored(asked: Mapping[str, Any], lacks: Lacks, split: str = "test") -> tuple[Stored, Roles]:
     """Return the table that options name as ``data``, with the groups that are joined to it, and which column is what.
@@ -96,7 +94,7 @@ class ScoredTable:
         tally = Tally(title, title, titles, numbered=frozenset(titles))
         for columns in roles.batches(source, {}):
             found: dict[str, Any] = dict(columns)
-            label: Any = found.get("label") or (np.zeros(len(found["score"]), np.int64), NO_LABEL)
+            label: Any = found.get("label") or (np.zeros(len(found["score"]), np.int64), ["1"])
             tally.add(label, label, {name: found[f"group {name}"] for name in titles})
             rows.add(columns)
         scale = rows.settle(options.scale)

@@ -41,8 +41,6 @@ def detectable_gap(
         the larger of the answers above and below; NaN where no gap, of any size, would be shown.
     """
     check_plan(rate, level, power, comparisons)
-    if not (0 < first < math.inf and 0 < second < math.inf):
-        raise ConfigError(f"There are {first} and {second} rows: each must be above 0, and finite.")
     found, most = [], max(rate, 1 - rate)
     for sign, room in ((1, 1 - rate), (-1, rate)):
         for sizes in ((first, second), (second, first)):
@@ -64,7 +62,7 @@ def rows_needed(
     shares: FloatArray,
     *,
     level: float = 0.95,
-    comparisons: float | None = None,
+    comparisons: float = 1,
     power: float = 0.8,
 ) -> float:
     """Return how many rows in all show a gap between any two groups with probability ``power``.
@@ -74,20 +72,19 @@ def rows_needed(
         rate: of one of the two; the other's lies above or below, whichever needs more rows.
         shares: (groups,) of the rows; they sum to 1. The two smallest groups decide.
         level: of the intervals, which hold for all ``comparisons`` together.
-        comparisons: how many pairs share the error probability. None: all pairs of these groups in one rate.
+        comparisons: how many pairs share the error probability.
         power: how often the interval of a pair with such a gap is to leave out 0, which the exact test must agree to.
 
     Returns:
         rows that the rate is about, of all groups together: a whole number, or infinity.
     """
     shares = floats_of(shares, "shares", dimensions=1)
-    check_plan(rate, level, power, comparisons or 1)
-    error = (1 - level) / (comparisons or len(shares) * (len(shares) - 1) // 2)
+    check_plan(rate, level, power, comparisons)
     smallest = np.sort(shares)[:2].tolist()
     most = 0.0
     for other in (rate + gap, rate - gap):
         for sizes in (smallest, smallest[::-1]) if 0 <= other <= 1 else ():
-            reach, step = _reach((rate, other), sizes, error, power)
+            reach, step = _reach((rate, other), sizes, (1 - level) / comparisons, power)
             # N rows need reach / sqrt(N) + step / N = gap.
             with np.errstate(over="ignore"):
                 most = max(most, float(((reach + np.sqrt(reach**2 + 4 * step * gap)) / (2 * np.float64(gap))) ** 2))

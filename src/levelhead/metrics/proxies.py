@@ -45,8 +45,7 @@ class ProxyAnswer:
         gaps: by gap and pair of groups (a, b): f_a - f_b.
         shares: (groups,) fitted shares; NaN where refused.
         accuracy: (proxies, groups, groups) fitted P(proxy says j | group i); in local mode NaN.
-        statistic: G^2 of the global model.
-        p_value: its probability if the global model holds.
+        p_value: of the likelihood-ratio test of the global model.
         refused: why there is no answer; empty if there is one.
         naive: by gap, pair and proxy: the gap with that proxy taken for the group.
     """
@@ -55,7 +54,6 @@ class ProxyAnswer:
     gaps: ByPair[Estimate]
     shares: FloatArray
     accuracy: FloatArray
-    statistic: float = math.nan
     p_value: float = math.nan
     refused: str = ""
     naive: ByPair[list[float]] = field(default_factory=dict)
@@ -143,10 +141,7 @@ def by_proxies(
     else:
         answer = _fit(flat, first, level, replicates, seed)
         if mode == "auto" and answer.p_value < 0.01:
-            tested = answer
-            answer = replace(
-                _fit(flat, "local", level, replicates, seed), statistic=tested.statistic, p_value=tested.p_value
-            )
+            answer = replace(_fit(flat, "local", level, replicates, seed), p_value=answer.p_value)
     return replace(answer, naive=_naive(table))
 
 
@@ -181,19 +176,19 @@ def _fit(flat: FloatArray, mode: str, level: float, replicates: int, seed: int) 
     """Fit rows (2, 2, 2, cells) of three proxies and of label and prediction."""
     n = float(flat.sum())
     both = np.concatenate([flat[None], resampled(flat, replicates, seed)]) / n
-    accuracy, statistic, p_value = np.full((3, 2, 2), np.nan), math.nan, math.nan
+    accuracy, p_value = np.full((3, 2, 2), np.nan), math.nan
     if mode == "global":
         solved = closed_form(both.sum(-1))
         cells = _global_cells(both, solved)
         accuracy = np.stack([1 - solved.says[0], solved.says[0]], -1)  # (proxy, group, answer)
         if not np.isnan(cells[0]).any():
-            statistic, p_value = _test(flat, np.clip(cells[0], 1e-12, 1), np.clip(accuracy, 1e-12, 1))
+            p_value = _test(flat, np.clip(cells[0], 1e-12, 1), np.clip(accuracy, 1e-12, 1))
     else:
         cells, solved = _local_cells(both)
     if reason := _refusal(solved, cells, mode):
-        return replace(_no_answer(mode, flat, reason), statistic=statistic, p_value=p_value)
+        return replace(_no_answer(mode, flat, reason), p_value=p_value)
     gaps: ByPair[Estimate] = {gap: {PAIR: _gap(cells, flat, gap, level)} for gap in GAPS}
-    return ProxyAnswer(mode, gaps, cells.sum(-1)[0], accuracy, statistic, p_value)
+    return ProxyAnswer(mode, gaps, cells.sum(-1)[0], accuracy, p_value)
 
 
 def _gap(cells: FloatArray, flat: FloatArray, gap: str, level: float) -> Estimate:
@@ -230,10 +225,10 @@ def _refusal(solved: _Solved, cells: FloatArray, mode: str) -> str:
     return ""
 
 
-def _test(flat: FloatArray, cells: FloatArray, accuracy: FloatArray) -> tuple[float, float]:
-    """Return G^2 of the global model, P(group, cell) and P(proxy says | group), and its p-value."""
+def _test(flat: FloatArray, cells: FloatArray, accuracy: FloatArray) -> float:
+    """Return the p-value of G^2 of the global model, P(group, cell) and P(proxy says | group)."""
     n, seen = flat.sum(), flat > 0
     fitted = np.einsum("gi,gj,gk,gc->ijkc", *accuracy, cells)
     statistic = 2 * float((flat[seen] * np.log(flat[seen] / n / np.maximum(fitted[seen], 1e-300))).sum())
     # 32 cells add to 1, and so do 8 of groups; each proxy has two probabilities.
-    return statistic, float(special.chdtrc(31 - 7 - 6, max(0.0, statistic)))
+    return float(special.chdtrc(31 - 7 - 6, max(0.0, statistic)))
