@@ -318,7 +318,8 @@ def apply_rule(
         )
     rows = _rows(source, roles, options)
     inside = rows.scale.low >= -SLACK and rows.scale.high <= 1 + SLACK
-    if scale == AUTO and rows.scale.name == LOG_ODDS and inside and rows.scale.rows >= FEWEST_SURE:
+    sure = rows.scale.rows >= FEWEST_SURE or str(roles.score) != known.get("score")
+    if scale == AUTO and rows.scale.name == LOG_ODDS and inside and sure:
         raise DataError(
             f"{source.title(str(roles.score))}: all scores lie in 0 to 1, as probabilities do, and the rule was fitted "
             f"on log odds. Say what they are: --scale {PROBABILITY}|{LOG_ODDS} (in Python scale=)."
