@@ -262,7 +262,6 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
     ),
     "holm": (metrics.holm, lambda: {"p_values": [0.1, 0.2]}),
     "proportion": (metrics.proportion, lambda: {"hits": 1, "rows": 3}),
-    "measured": (metrics.measured, lambda: {"table": COUNTS.table, "metric": "equalized_odds"}),
     "estimate_to_dict": (metrics.estimate_to_dict, lambda: {"figure": lh.Estimate(0.5, 0.4, 0.6, 10)}),
     "Metric": (
         metrics.Metric,
