@@ -388,20 +388,11 @@ SERIES: dict[str, Callable[[], Iterator[Design]]] = {
 
 
 def run(job: tuple[str, int], trials: int, seed: int) -> tuple[str, list[Record], list[str]]:
-    """Simulate the design at a place of a series; return its line, its records, and those that miss in words."""
+    """Simulate the design at a place of a series; return its name, its records, and those that miss in words."""
     key, place = job
     design = next(itertools.islice(SERIES[key](), place, None))
     records = simulated(design, trials, seed)
-    lines = [f"{one.get('metric') or one.get('figure') or one.get('gap', '')} {_said(one)}" for one in records]
-    missed = [f"{key}, {design.name}: {line}" for line, one in zip(lines, records, strict=True) if design.missed(one)]
-    return f"{key}, {design.name}: {', '.join(lines)}", records, missed
-
-
-def _said(record: Record) -> str:
-    """Return a record's coverage in percent, with what else decides whether it misses."""
-    more = {"named": "named", "refused": "refused", "coverage_unadjusted": "unadjusted"}
-    said = "-" if record["coverage"] is None else f"{100 * record['coverage']:.1f}"
-    return " ".join([said, *(f"({word} {100 * record[key]:.1f})" for key, word in more.items() if record.get(key))])
+    return f"{key}, {design.name}", records, [f"{key}, {design.name}: {one}" for one in records if design.missed(one)]
 
 
 def main(
@@ -414,10 +405,9 @@ def main(
     found: dict[str, list[Record]] = {key: [] for key in keys}
     missed: list[str] = []
     with ProcessPoolExecutor(workers) as pool:
-        for (key, _), (line, records, misses) in zip(
-            jobs, pool.map(partial(run, trials=trials, seed=seed), jobs), strict=True
-        ):
-            print(line, flush=True)
+        simulate = partial(run, trials=trials, seed=seed)
+        for (key, _), (name, records, misses) in zip(jobs, pool.map(simulate, jobs), strict=True):
+            print(name, [one["coverage"] for one in records], flush=True)
             found[key] += records
             missed += misses
     file = destination(ROOT / "results/coverage.json", record)

@@ -105,9 +105,7 @@ def audits(folder: Path, rows: int, repeats: int, word: str = "") -> list[dict[s
     file = folder / "predictions.parquet"
     write_rows(file, rows)
     measured = []
-    for name, (columns, roles, target) in AUDITS.items():
-        if word not in name:
-            continue
+    for name, (columns, roles, target) in ((name, one) for name, one in AUDITS.items() if word in name):
         ratios, peaks = [], []
         child(READ, str(file), columns)
         for _ in range(repeats):

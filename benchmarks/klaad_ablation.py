@@ -11,8 +11,7 @@ the same items. The JSON gets aggregates alone, and a table of the main figures 
 goes on where it was stopped: trainings from their checkpoints, benchmarks item by item.
 
 BBQ, BOLD and the text are samples, so that the whole takes 30 to 40 minutes of one CPU core for 260,000 parameters:
---bbq-per-template, --bold-prompts and --documents make them larger. --limit is for trying things out. --device auto
-takes a GPU where there is one.
+--bold-prompts and --documents make them larger. --limit is for trying things out.
 """
 
 from __future__ import annotations
@@ -51,6 +50,7 @@ from levelhead.types import Estimate
 
 Figures = dict[str, Estimate]
 BEFORE = "before"
+HELD_OUT, BBQ_ITEMS = 0.4, 3  # share of the target terms; items of a template, condition and polarity
 PLAIN = "CE"
 ROWS = ("CE", "CE+KL", "CE+triplet", "KL+triplet", "full")
 SHOWN = {
@@ -88,7 +88,7 @@ def benchmarks(arguments: argparse.Namespace, split: TermSplit) -> list[Benchmar
     return [
         StereoSet(terms=split.held_out_terms),
         CrowSPairs(),
-        BBQ(per_template=arguments.bbq_per_template),
+        BBQ(per_template=BBQ_ITEMS),
         BOLD(per_group=arguments.bold_prompts),
         Perplexity(file=arguments.perplexity or arguments.data_root / "lm_text" / "wikitext2_test.txt.gz"),
     ]
@@ -113,26 +113,18 @@ def measure(model: LanguageModel, folder: Path, split: TermSplit, arguments: arg
 def loaded(config: KlaadConfig | None, folder: Path, split: TermSplit, arguments: argparse.Namespace) -> LanguageModel:
     """Train one cell, or go on with it, or load it; without ``config``, load the model before."""
     if config is None:
-        return LanguageModel.load(arguments.model, arguments.device, dtype=arguments.score_type)
+        return LanguageModel.load(arguments.model, "cpu", dtype=arguments.score_type)
     torch.manual_seed(config.seed)
     network, tokenizer = load_language_model(config.model)
-    if device_of(arguments).type == "cpu":
-        network.set_attn_implementation("eager")  # a step took 3.0 s so, and 4.3 s with torch's fused attention
+    network.set_attn_implementation("eager")  # a step took 3.0 s so, and 4.3 s with torch's fused attention
     train_klaad(network, tokenizer, split.train[: arguments.limit], config, folder / "training")
     write_terms(folder / "training" / HELD_OUT_TERMS, split.held_out_terms)
-    return LanguageModel.load(folder / "training", arguments.device, dtype=arguments.score_type)
-
-
-def device_of(arguments: argparse.Namespace) -> torch.device:
-    """Return the device that everything runs on here."""
-    return torch.device("cuda" if torch.cuda.is_available() and arguments.device != "cpu" else "cpu")
+    return LanguageModel.load(folder / "training", "cpu", dtype=arguments.score_type)
 
 
 def split_of(arguments: argparse.Namespace) -> TermSplit:
-    """Return the one split by term that serves all models."""
-    return split_terms(
-        stereoset_triplets(arguments.data_root), seed=arguments.split_seed, share=arguments.held_out_share
-    )
+    """Return the one split by term that serves all models: a share of 0.4 leaves 23 target terms to draw from."""
+    return split_terms(stereoset_triplets(arguments.data_root), seed=0, share=HELD_OUT)
 
 
 def work(config: KlaadConfig | None, folder: Path, arguments: argparse.Namespace) -> tuple[Figures, str, float]:
@@ -219,18 +211,13 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--data-root", type=Path, required=True)
     parser.add_argument("--runs", type=Path, required=True, help="folder of trainings and answers; it goes on there")
     parser.add_argument("--json", type=Path, required=True, help="aggregates; the table goes beside it, as .md")
-    parser.add_argument("--recipe", default="klaad_small")
     parser.add_argument("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
     parser.add_argument("--seeds", default="0-2")
-    parser.add_argument("--held-out-share", type=float, default=0.4, help="of target terms: 0.4 leaves 23 to draw from")
-    parser.add_argument("--split-seed", type=int, default=0)
-    parser.add_argument("--bbq-per-template", type=int, default=3, help="items of a template, condition and polarity")
     parser.add_argument("--bold-prompts", type=int, default=12, help="of each group")
     parser.add_argument("--perplexity", type=Path, help="a text, one document a line; default: WikiText-2's test part")
     parser.add_argument("--documents", type=int, default=200, help="of that text")
     parser.add_argument("--limit", type=int, help="triplets, pairs, and items of each category: to try it out")
-    parser.add_argument("--device", choices=("cpu", "cuda", "auto"), default="cpu")
     parser.add_argument("--score-type", choices=("float32", "bfloat16"), default="float32", help="numbers to score in")
     return parser.parse_args()
 
@@ -239,8 +226,8 @@ def main() -> None:
     """Train, score, sum up."""
     arguments = parse()
     console = Console(stderr=True)
-    settings = [f"model.name={arguments.model}", f"train.device={arguments.device}", *arguments.settings]
-    whole = load_klaad(arguments.recipe, settings)
+    settings = [f"model.name={arguments.model}", "train.device=cpu", *arguments.settings]
+    whole = load_klaad("klaad_small", settings)
     split = split_of(arguments)
     rows = arguments.rows = tuple(row for row in ROWS if row in arguments.rows)
     plan = list(cells(arguments, whole))
@@ -260,12 +247,13 @@ def main() -> None:
     figures = summary(found, rows)
     recipe = whole.to_dict()
     recipe["model"]["name"] = Path(arguments.model).name
-    seen = ("held_out_share", "split_seed", "bbq_per_template", "bold_prompts", "documents", "limit", "score_type")
+    seen = ("seeds", "bold_prompts", "documents", "limit", "score_type")
+    fixed = {"held_out_share": HELD_OUT, "split_seed": 0, "bbq_per_template": BBQ_ITEMS}
     about = {
         "model": Path(arguments.model).name,
         "fingerprint": fingerprints[0],
         "recipe": recipe,
-        "options": {name: getattr(arguments, name) for name in ("seeds", *seen)},
+        "options": {name: getattr(arguments, name) for name in seen} | fixed,
         "triplets": len(split.train[: arguments.limit]),
         "held_out_terms": len(split.held_out_terms),
         "weights": {row: weights_of(row, whole.klaad.weights) for row in rows},
@@ -275,7 +263,7 @@ def main() -> None:
             for kind in (StereoSet, CrowSPairs, BBQ, BOLD, Perplexity)
             for score, known in kind.headlines.items()
         },
-        "environment": environment(device_of(arguments)),
+        "environment": environment(torch.device("cpu")),
     }
     write_json(arguments.json, about | {"rows": figures})
     seeds = counted(len(parse_seeds(arguments.seeds)), "seed")

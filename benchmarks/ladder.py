@@ -754,12 +754,10 @@ Networks = Annotated[list[str], typer.Option(metavar="NAME=RUN")]
 def write_measured(
     network: Networks,
     json: JsonFile,
-    others: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="networks whose features serve others")
-    ] = None,
+    others: list[str] | None = None,
     data_root: Path | None = None,
 ) -> None:
-    """Measure the tasks of these networks; those that are in the file already are kept."""
+    """Measure the tasks of networks, and other attributes on the features of ``others``; tasks in the file are kept."""
     record: dict[str, Any] = read_json(json) if json.exists() else {"explained": {}, "tasks": {}}
     by_task: dict[str, list[Task]] = {}
     for text in network:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import measure
+import numpy as np
 import torch
 import typer
 from rich.console import Console
@@ -74,13 +75,10 @@ STEPS: dict[str, Callable[[LanguageModel, list[str], list[list[str]]], Scores]] 
 
 def largest_difference(first: Scores, second: Scores) -> float:
     """Return the largest difference of a score; raise if token counts differ."""
-    apart = 0.0
-    for index, scores in first.items():
-        for (a, count), (b, other) in zip(scores, second[index], strict=True):
-            if count != other:
-                raise SystemExit(f"Item {index}: options of {count} and of {other} tokens.")
-            apart = max(apart, abs(a - b))
-    return apart
+    one, other = (np.array([pair for index in sorted(found) for pair in found[index]]) for found in (first, second))
+    if (one[:, 1] != other[:, 1]).any():
+        raise SystemExit("Options differ in their numbers of tokens.")
+    return float(np.abs(one[:, 0] - other[:, 0]).max())
 
 
 def main(

@@ -47,24 +47,9 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
+import ladder
 import numpy as np
 import typer
-from ladder import (
-    BUDGET,
-    Booleans,
-    JsonFile,
-    Task,
-    _columns,
-    _interval,
-    _p_value,
-    at_rate,
-    figures,
-    highest,
-    person_counts,
-    tasks_of,
-    told_groups,
-)
-from ladder import score as log_odds
 from scipy import linalg, stats
 
 from levelhead.machine import cpu_name
@@ -105,7 +90,7 @@ def of_labels(features: FloatArray, labels: IntArray, others: FloatArray) -> Flo
     return np.asarray(heads @ linalg.eigh(heads.T @ moments @ heads)[1][:, :-4:-1])
 
 
-def directions(task: Task, others: FloatArray) -> Iterator[tuple[str, FloatArray]]:
+def directions(task: ladder.Task, others: FloatArray) -> Iterator[tuple[str, FloatArray]]:
     """Yield the name and the directions (width, some) of each variant and placebo that needs no group."""
     train, drawn = task.train, np.random.default_rng((task.seed, 66))
     assert train is not None, "CelebA knows people"
@@ -124,21 +109,24 @@ def directions(task: Task, others: FloatArray) -> Iterator[tuple[str, FloatArray
             yield "random", drawn.normal(size=(len(mean), 3))
 
 
-def answers(task: Task, others: FloatArray) -> Iterator[tuple[str, Booleans]]:
+def answers(task: ladder.Task, others: FloatArray) -> Iterator[tuple[str, ladder.Booleans]]:
     """Yield the name and the answers to the test rows of plain training, and of each variant and placebo."""
-    held, count = task.held, int((log_odds(task.layer, task.test.features) > 0).sum())
-    yield "ERM", highest(log_odds(task.layer, task.test.features), count)
+    held, features = task.held, task.test.features
+    plain = ladder.score(task.layer, features)
+    count = int((plain > 0).sum())
+    yield "ERM", ladder.highest(plain, count)
     blind = replace(held, groups=None)
     for name, found in directions(task, others):
-        yield name, highest(log_odds(without_directions(blind, found, BUDGET), task.test.features), count)
+        layer = without_directions(blind, found, ladder.BUDGET)
+        yield name, ladder.highest(ladder.score(layer, features), count)
     for draw in range(DRAWS):
         rows = np.random.default_rng((task.seed, draw)).choice(len(held.labels), TOLD, replace=False)
-        told = replace(told_groups(held, rows), seed=1000 * draw + task.seed)
+        told = replace(ladder.told_groups(held, rows), seed=1000 * draw + task.seed)
         for name, method in (("few-label", FewLabel()), ("groups", FewLabel(placebo=True))):
-            yield name, highest(log_odds(method.refit(told), task.test.features), count)
+            yield name, ladder.highest(ladder.score(method.refit(told), features), count)
 
 
-def signs(task: Task) -> dict[str, float]:
+def signs(task: ladder.Task) -> dict[str, float]:
     """Return the four candidates, of training rows and the head alone."""
     train, drawn = task.train, np.random.default_rng(task.seed)
     assert train is not None, "CelebA knows people"
@@ -152,7 +140,7 @@ def signs(task: Task) -> dict[str, float]:
         total = within + between
         return float(abs(first @ total @ second) / np.sqrt((first @ total @ first) * (second @ total @ second)))
 
-    def leading(rows: Booleans) -> FloatArray:
+    def leading(rows: ladder.Booleans) -> FloatArray:
         people = np.unique(train.people[rows], return_inverse=True)[1]
         return between_people(features[rows], train.labels[rows], people, 1, PENALTY)[:, 0]
 
@@ -168,17 +156,18 @@ def signs(task: Task) -> dict[str, float]:
 
 def measured(run: Path, data_root: Path | None) -> dict[str, Any]:
     """Return a network's candidates, and its changes: first the measured one, then replicates of people."""
-    ((task, _),) = tasks_of(run.name, run, data_root, others=False, ladder=False)
+    ((task, _),) = ladder.tasks_of(run.name, run, data_root, others=False, ladder=False)
     refitting = Refitting(run, data_root)
-    columns = _columns(refitting, "train")
+    columns = ladder._columns(refitting, "train")
     others = np.stack([columns[name] for name in OTHERS if name != task.name], 1).astype(float)
-    task = replace(task, layer=at_rate(task.layer, task.validation.features, float(task.validation.labels.mean())))
+    rate = float(task.validation.labels.mean())
+    task = replace(task, layer=ladder.at_rate(task.layer, task.validation.features, rate))
     people = task.test.people.max() + 1
     weights = np.random.default_rng(0).multinomial(people, np.full(people, 1 / people), REPLICATES)
     found: dict[str, list[tuple[FloatArray, FloatArray]]] = {}
     for name, positive in answers(task, others):
-        counts = person_counts(task, positive)
-        found.setdefault(name, []).append(figures(np.vstack([counts.sum(0), weights @ counts])))
+        counts = ladder.person_counts(task, positive)
+        found.setdefault(name, []).append(ladder.figures(np.vstack([counts.sum(0), weights @ counts])))
     means = {name: np.mean(each, axis=0) for name, each in found.items()}
     changes = {name: (each - means["ERM"]).tolist() for name, each in means.items() if name != "ERM"}
     return {
@@ -211,10 +200,10 @@ def summary(networks: list[dict[str, Any]]) -> dict[str, Any]:
             "equalized_odds": float(np.mean([one["plain"][1] for one in those])),
             "signs": {name: float(np.mean([one["signs"][name] for one in those])) for name in those[0]["signs"]},
             "changes": {
-                name: {"accuracy": _interval(one[0]), "equalized_odds": _interval(one[1])}
+                name: {"accuracy": ladder._interval(one[0]), "equalized_odds": ladder._interval(one[1])}
                 for name, one in changes.items()
             },
-            "over_placebo": {name: {**_interval(one), "p": _p_value(one)} for name, one in over.items()},
+            "over_placebo": {name: {**ladder._interval(one), "p": ladder._p_value(one)} for name, one in over.items()},
         }
     adjusted = iter(holm([one["p"] for task in found.values() for one in task["over_placebo"].values()]))
     for task in found.values():
@@ -283,7 +272,7 @@ def table(record: dict[str, Any]) -> str:
 
 
 @app.command()
-def measure(runs: list[Path], json: JsonFile, data_root: Path | None = None) -> None:
+def measure(runs: list[Path], json: ladder.JsonFile, data_root: Path | None = None) -> None:
     """Measure finished runs of ERM, and print the table."""
     tasks = summary(networks := [kept(run, data_root) for run in runs])
     hardware = sorted({one["hardware"] for one in networks})
@@ -292,7 +281,7 @@ def measure(runs: list[Path], json: JsonFile, data_root: Path | None = None) -> 
 
 
 @app.command("table")
-def show(json: JsonFile) -> None:
+def show(json: ladder.JsonFile) -> None:
     """Print the table."""
     print(table(read_json(json)))
 
