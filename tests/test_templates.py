@@ -7,6 +7,7 @@ import re
 import runpy
 import shlex
 import sys
+import threading
 import tomllib
 from pathlib import Path
 from unittest.mock import patch
@@ -68,9 +69,12 @@ def test_there_is_a_template_of_each() -> None:
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Train the runs of a comparison here, because starting other processes takes seconds each."""
 
+    one_at_a_time = threading.Lock()
+
     def train(launcher: object, cell: Cell) -> None:
-        train_run(cell.experiment, cell.folder)
-        evaluate_run(cell.folder)
+        with one_at_a_time:  # processes have an accelerator each; threads would share a half-made one
+            train_run(cell.experiment, cell.folder)
+            evaluate_run(cell.folder)
 
     monkeypatch.setattr("levelhead.bench.grid.LocalProcesses.__call__", train)
 

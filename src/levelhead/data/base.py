@@ -173,7 +173,7 @@ class DataSet(ABC):
         return replace(self, **changed)
 
     def inputs(self, split: Split) -> Inputs:
-        """Return the inputs of ``split`` alone, for training without labels; tables open no target either.
+        """Return the inputs of ``split`` alone, for training without labels; every picture set opens no target either.
 
         A data set that does not say how takes them from :meth:`examples`, which opens the target, and forgets it.
         """

@@ -70,16 +70,13 @@ class Posts(Table):
         require_columns(sorted(divisions), list(DIVISION_NAMES.values()), str(self.folder / DIVISIONS))
         assert self.split is not None
         ids = divisions[DIVISION_NAMES[self.split]]
-        absent = [name for name in ids if name not in posts]
-        if absent:
+        lacking = [name for name in ids if not (posts.get(name) or {}).get("annotators")]
+        if lacking:
             raise DataError(
-                f"{self.folder / POSTS} lacks {len(absent)} of {len(ids)} posts of {DIVISIONS}; fetch both again."
+                f"{self.folder / POSTS} lacks {len(lacking)} of {len(ids)} posts of {DIVISIONS}, or their annotators; "
+                "fetch both again."
             )
-        chosen = [posts[name] for name in ids]
-        wrong = [row for row, post in enumerate(chosen) if not isinstance(post, dict) or not post.get("annotators")]
-        if wrong:
-            raise DataError(f"{self.folder / POSTS}: {len(wrong)} posts have no annotators, first number {wrong[0]}.")
-        return chosen
+        return [posts[name] for name in ids]
 
 
 @dataclass(frozen=True)

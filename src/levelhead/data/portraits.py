@@ -29,7 +29,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from levelhead.data.base import Card, Examples, Groups, Split, refuse_one_class
+from levelhead.data.base import Card, Examples, Groups, Inputs, Split, refuse_one_class
 from levelhead.data.images import ImageInputs
 from levelhead.data.made_up import MadeUp
 
@@ -116,6 +116,10 @@ class Portraits(MadeUp):
         drawn = self._draw(split)
         refuse_one_class(drawn.labels, CLASS_NAMES, "hair", f"Portraits, {split}")
         return ImageInputs(drawn.pixels).with_labels(drawn.labels.clone(), CLASS_NAMES)
+
+    def inputs(self, split: Split) -> Inputs:
+        """Return the pictures of ``split`` (n, 3, 64, 64) alone."""
+        return ImageInputs(self._draw(split).pixels)
 
     def groups(self, split: Split) -> tuple[Groups, ...]:
         """Return the style of every picture of ``split``; paints none."""
