@@ -157,9 +157,8 @@ class Postprocessed(Report):
         cost = change_lead(("Accuracy",), accuracy.old, accuracy.new, accuracy.difference).sentence
         if not gap.difference.defined:
             return plainly([*lines, f"{where}, the gap is undefined: {gap.difference.reason}.", cost])
-        what = f"gap in {METRICS[metric].subject}"
-        if metric != self.rule.metric:
-            what = "larger part of the equalized-odds gap"
+        larger = metric != self.rule.metric
+        what = "larger part of the equalized-odds gap" if larger else f"gap in {METRICS[metric].subject}"
         more: dict[str, Any] = {"unit": " points", "column": group_name(self.column), "quantity": metric}
         lead = change_lead((f"{where}, the {what}",), gap.old, gap.new, gap.difference, **more)
         lost = accuracy.difference.high < 0
