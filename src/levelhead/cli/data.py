@@ -85,8 +85,6 @@ def init_command(
         check_outputs({"--out": table})
         refuse_existing(table, force)
     recipe, guess = write_recipe(path, backbone, settings, method=method, place=place, pictures=pictures)
-    if guess.pictures and text:
-        raise ConfigError(f"--text names a column of texts, and {path} holds pictures: remove it.")
     if pictures:
         listing = io.StringIO()
         # A path that a spreadsheet would take for a formula has the same meaning behind ./

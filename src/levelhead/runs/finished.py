@@ -32,11 +32,8 @@ class FinishedRun:
     @property
     def about(self) -> dict[str, Any]:
         """Return the names of data set and method, and the seed."""
-        return {
-            "data": self.experiment.data_name,
-            "method": self.experiment.method_name,
-            "seed": self.experiment.seed,
-        }
+        run = self.experiment
+        return {"data": run.data_name, "method": run.method_name, "seed": run.seed}
 
     @property
     def device(self) -> torch.device:

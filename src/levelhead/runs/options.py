@@ -17,12 +17,6 @@ if TYPE_CHECKING:
     from levelhead.runs.stand_in import Chosen
 
 
-def kind_of(value: Any) -> str:
-    """Say what a value is, not what it holds."""
-    kinds = {type(None): "nothing", list: "a list", str: "a text", bool: "true or false"}
-    return kinds.get(type(value), "a number")
-
-
 def override(recipe: dict[str, Any], settings: Iterable[str]) -> dict[str, Any]:
     """Return a copy of ``recipe`` with settings such as ``train.epochs=3`` applied; values are read as YAML."""
     for setting in settings:
@@ -56,7 +50,7 @@ def section(recipe: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Return a copy of a section of a recipe, empty if it is absent; :class:`ConfigError` if it is no mapping."""
     content = recipe.get(name)
     if not isinstance(content, dict | None):
-        raise ConfigError(f"Section {name} must be a mapping of options; it is {kind_of(content)}.")
+        raise ConfigError(f"Section {name} must be a mapping of options.")
     return dict(content or {})
 
 

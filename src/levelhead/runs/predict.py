@@ -37,8 +37,6 @@ def predict_file(folder: Path, table: Path) -> pd.DataFrame:
         ConfigError: the run's data set reads no table of a user's own.
     """
     require_finished(folder)
-    if not table.is_file():
-        raise DataError(f"There is no file {table}. Check the path.")
     run = FinishedRun(folder, load_run(folder, running=("data",)))
     experiment = run.experiment
     warn_of_rehearsal(experiment.train.max_steps)

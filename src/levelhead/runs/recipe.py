@@ -27,7 +27,7 @@ from levelhead.methods.erm import ERM
 from levelhead.models.networks import BackboneModel, ModelConfig, ScratchViT
 from levelhead.plain_yaml import LONGEST_DOCUMENT, read_yaml
 from levelhead.registry import Registry
-from levelhead.runs.options import assign, build_data, build_options, choose, kind_of, override, section
+from levelhead.runs.options import assign, build_data, build_options, choose, override, section
 from levelhead.runs.stand_in import Chosen, StandIn, named
 from levelhead.training.config import TrainConfig
 from levelhead.training.select import FOR_ANY_METHOD, SELECTORS
@@ -235,7 +235,7 @@ def read_recipe(path: Path, *, running: bool = False) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not UTF-8 text, at byte {error.start:,}: it is no recipe.") from None
     if not isinstance(content, dict):
-        raise ConfigError(f"{path} must hold the sections data, method, model and train; it holds {kind_of(content)}.")
+        raise ConfigError(f"{path} must hold the sections data, method, model and train.")
     if running:
         refuse_own_code(path, content)
     return content
@@ -270,11 +270,8 @@ def _choose_method(options: Any, stand_in: Chosen | None) -> Method:
     name = str(options.get("name", "")) if isinstance(options, dict) else ""
     outer, plus, base = name.partition("+")
     if not plus:
-        loads = stand_in is None or METHODS.offers(name)
-        if loads and name in METHODS and issubclass(METHODS[name], DAM) and "base" in options:
-            raise ConfigError(
-                "method.base holds options of the method under debiased attention: name it, as in dam+jtt."
-            )
+        if name == "dam" and "base" in options:
+            raise ConfigError("method.base holds options of the method under debiased attention: name it, as dam+jtt.")
         method: Method = choose(METHODS, options, "method", stand_in)
         return method
     if outer != "dam":
