@@ -119,7 +119,7 @@ def test_the_query_is_that_of_the_row_that_is_read(kind):
 def test_where_no_row_is_read_the_query_is_the_mean():
     network = Dinov2ForImageClassification(Dinov2Config(**SIZE))
     readout = readout_query(network)
-    assert readout.reader.tap.readout == "none"
+    assert readout.tap.readout == "none"
     with attending(network) as seen:
         network(**make_examples(4).inputs.batch(torch.arange(4)))
     assert torch.allclose(readout(seen[-1]), seen[-1].query.mean(dim=2).flatten(1))
