@@ -286,8 +286,8 @@ def _indexed(value: Any) -> Iterator[Any]:
 def checked(function: Callable[P, R]) -> Callable[P, R]:
     """Check plain arguments of a public function against its annotations before it runs, and name what is wrong.
 
-    Numbers of NumPy become those of Python. Anything but numbers, texts, paths and lists of them, such as an array or a
-    model, the function reads itself.
+    Numbers of NumPy become those of Python. Anything but numbers, texts, paths, lists of them and classes of
+    levelhead, such as an array or a model, the function reads itself.
 
     Raises:
         ConfigError: an argument is of a type that the function does not take.
@@ -403,8 +403,9 @@ def _take(value: Any, hint: Any) -> Any:
 
 
 def _is_plain(hint: Any) -> bool:
-    """Whether a hint is of numbers, texts, truth values, paths, or of lists or dicts."""
-    return hint in _WORDS or typing.get_origin(hint) in (typing.Literal, *_MANY)
+    """Whether a hint is of numbers, texts, truth values, paths, lists or dicts, or a class of levelhead."""
+    ours = isinstance(hint, type) and hint.__module__.startswith("levelhead.") and not hasattr(hint, "_is_protocol")
+    return ours or hint in _WORDS or typing.get_origin(hint) in (typing.Literal, *_MANY)
 
 
 def _several(value: Any, origin: Any, inside: tuple[Any, ...]) -> Any:
@@ -435,7 +436,7 @@ def _one(value: Any, hint: Any) -> Any:
         return bool(value)
     elif hint is Path and isinstance(value, os.PathLike):
         return Path(value)
-    elif hint in (bool, str, types.NoneType) and isinstance(value, hint):
+    elif hint not in (int, float, Path) and isinstance(value, hint):
         return str(value) if hint is str else value
     raise _WrongType
 
@@ -468,7 +469,9 @@ def _words(hint: Any) -> str:
     if origin is typing.Literal:
         return " or ".join(map(repr, inside))
     of = {int: " of whole numbers", float: " of numbers", str: " of texts"}
-    return _WORDS.get(hint) or _MANY[origin] + (of.get(inside[0], "") if inside and _MANY[origin] != "a dict" else "")
+    if isinstance(hint, type):
+        return _WORDS.get(hint) or f"a {hint.__name__}"
+    return _MANY[origin] + (of.get(inside[0], "") if inside and _MANY[origin] != "a dict" else "")
 
 
 def shown(value: Any) -> str:
