@@ -41,6 +41,8 @@ def detectable_gap(
         the larger of the answers above and below; NaN where no gap, of any size, would be shown.
     """
     check_plan(rate, level, power, comparisons)
+    if not (0 < first < math.inf and 0 < second < math.inf):
+        raise ConfigError(f"There are {first} and {second} rows: each must be above 0, and finite.")
     found, most = [], max(rate, 1 - rate)
     for sign, room in ((1, 1 - rate), (-1, rate)):
         for sizes in ((first, second), (second, first)):
