@@ -274,7 +274,12 @@ def compare_models(
         for name, one in zip(names, (old, new), strict=True)
         if len(rows) > 1 and len(set(one)) == 1
     ]
-    warnings = (*constant, *_of_models(models, described, names), *said, ONE_TRAINING)
+    lent = [
+        f"{printable(name)} has no class names: its positions are read as {listed(classes, 5)}."
+        for name, model in zip(names, models, strict=True)
+        if unnamed(class_names_of(model)) and not unnamed(classes)
+    ]
+    warnings = (*lent, *constant, *_of_models(models, described, names), *said, ONE_TRAINING)
     return ModelComparison(
         names, len(rows), classes, changes, agreement, found, described, frame, tuple(warnings), level, about
     )
