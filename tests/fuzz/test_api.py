@@ -32,7 +32,6 @@ from levelhead.auditing.door import Options
 from levelhead.auditing.postprocess import fit_rule
 from levelhead.auditing.unknown import privacy
 from levelhead.auditing.unknown.privacy import Response
-from levelhead.metrics.power import detectable_gap, rows_needed
 from levelhead.metrics.ranking import area_under_roc
 from levelhead.types import LevelheadError
 
@@ -239,8 +238,6 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
     "area_under_roc": (
         area_under_roc, lambda: {"y_true": LABEL, "group": SEX, "scores": {"a": SCORE}, "positive": 1},
     ),
-    "detectable_gap": (detectable_gap, lambda: {"rate": 0.3, "first": 100, "second": 100}),
-    "rows_needed": (rows_needed, lambda: {"gap": 0.2, "rate": 0.3, "shares": (0.5, 0.5)}),
     "Counts": (metrics.Counts, lambda: {"table": np.ones((1, 2, 2), int), "groups": ("a",), "classes": (0, 1)}),
     "Counts.from_rows": (
         metrics.Counts.from_rows, lambda: {"y_true": LABEL, "y_pred": PREDICTION, "group": SEX},
