@@ -195,8 +195,8 @@ def decisions_of(source: Source, roles: Roles, options: AuditOptions) -> Decisio
     frame, classes = counts.frame, list(counts.frame.classes)
     if options.favourable is None:
         raise ConfigError(
-            f"Without --label, this audits decisions. Which one is favourable? Found: {listed(classes)}. Type: "
-            f"--favourable {printable(str(classes[-1]))} (favourable= in Python)."
+            f"Without --label, this audits decisions. Which one is favourable? Found: {listed(classes)}. Type "
+            "one: --favourable CLASS (favourable= in Python)."
         )
     chosen = positive_index(classes, options.favourable, "favourable")
     assert chosen is not None

@@ -23,12 +23,11 @@ from levelhead.auditing.of_run import OUTCOMES, OwnPredictions, joined, names_ru
 from levelhead.auditing.options import AuditOptions, Metric, Other, Roles, refuse_twice
 from levelhead.auditing.pairs import pairs_of
 from levelhead.auditing.ranking import OF_RANKS, ranking_of
-from levelhead.auditing.regression_rows import ADVICE
 from levelhead.auditing.run import check, run
 from levelhead.auditing.unknown.privacy import Response
 from levelhead.auditing.weights import OF_WEIGHTS
 from levelhead.tables.bins import Bins
-from levelhead.tables.columns import OF_SCORES, by_name, finite, name_of, outcome_of, outcomes_of
+from levelhead.tables.columns import OF_NUMBERS, OF_SCORES, by_name, finite, name_of, outcome_of, outcomes_of
 from levelhead.tables.files import by_file, source_of
 from levelhead.tables.join import both_ids
 from levelhead.tables.source import COUNT, Arrays, Source
@@ -215,7 +214,7 @@ def _in_memory(columns: Mapping[str, Any], groups: Any, chosen: dict[str, Any]) 
     elif answers:
         for title, values in answers.items():
             noun, of, rest = title.removeprefix("The ").partition(" of ")
-            finite(source.add_numbers(title, values, title, f"{noun}s{of}{rest}", ADVICE), title, ADVICE)
+            finite(source.add_numbers(title, values, title, f"{noun}s{of}{rest}"), title, OF_NUMBERS)
     source.add_outcomes(others)
     if title := at["score"]:
         advice = OF_SCORES if chosen.get("top") is None else OF_RANKS
@@ -229,10 +228,10 @@ def _in_memory(columns: Mapping[str, Any], groups: Any, chosen: dict[str, Any]) 
     source.add_counts(columns["count"])
     along = {} if columns["along"] is None else by_name(columns["along"], "number", "columns of numbers")
     for name, values in along.items():
-        title, advice = f"The column {quoted(name)}", ADVICE if of_numbers else OF_SCORES
-        numbers = source.add_numbers(name, values, title, f"values of {quoted(name)}", advice)
+        title = f"The column {quoted(name)}"
+        numbers = source.add_numbers(name, values, title, f"values of {quoted(name)}")
         if of_numbers:
-            finite(numbers, title, ADVICE)
+            finite(numbers, title, OF_NUMBERS)
     return source, Roles(
         at["label"], at["prediction"], of_groups, at["score"], at["weight"], at["cluster"], at["against"], levels,
         tuple(along), None, at["count"], at["time"], of_numbers,

@@ -78,7 +78,7 @@ def compare_rows(
         counts_of: dict[Hashable, int] = {}
         for value, count in counts.items():
             counts_of[as_prediction[value]] = counts_of.get(as_prediction[value], 0) + count
-        said += [one for one in check_predictions(mapped, counts_of, label_map.named) if one not in said]
+        said += [one for one in check_predictions(mapped, counts_of, label_map.kept) if one not in said]
     classes = in_order({**mapped, **dict.fromkeys(as_prediction.values())})
     chosen = None if positive is None else [str(value) for value in classes].index(positive)
     place = {value: at for at, value in enumerate(classes)}

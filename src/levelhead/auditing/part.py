@@ -245,7 +245,7 @@ def find_classes(
         return same, same, in_order(same), None, []
     as_label, as_prediction, labelled, predicted = agree(tally.labels, tally.predictions, options.label_map)
     scored = of_score is not None
-    warnings = check_predictions(labelled, predicted, options.label_map.named, scored=scored) + options.label_map.said
+    warnings = check_predictions(labelled, predicted, options.label_map.kept, scored=scored) + options.label_map.said
     # Labels first: where a prediction is the same number in another type, the label says how it is written.
     classes = in_order({**labelled, **predicted})
     chosen = classes.index(as_label[of_score]) if scored else options.label_map.place(options.positive, classes)

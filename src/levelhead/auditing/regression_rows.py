@@ -16,11 +16,10 @@ from levelhead.metrics.between import Differences
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.moments import Moments
 from levelhead.metrics.names import Key
-from levelhead.tables.columns import LARGEST, finite
+from levelhead.tables.columns import LARGEST, OF_NUMBERS, finite
 from levelhead.tables.rows import Rows
 from levelhead.tables.source import Source
 
-ADVICE = "Pass a number for every row, written like 0.25."
 QUANTITIES = {
     "mean_error": "Mean error",
     "mean_absolute_error": "Mean absolute error",
@@ -73,7 +72,7 @@ class ErrorRows(GroupedRows):
         }
         for role, name in numbers.items():
             if not all((np.abs(part) <= LARGEST).all() for part in found.rows.parts[role]):
-                finite(found.rows.whole(role), source.title(str(name)), ADVICE)
+                finite(found.rows.whole(role), source.title(str(name)), OF_NUMBERS)
         return found
 
     def errors(self) -> tuple[Moments, dict[Key, Moments]]:

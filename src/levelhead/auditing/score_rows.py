@@ -46,7 +46,7 @@ class ScoreRows(Rows):
         """
         predictions = dict.fromkeys(self.known.get("prediction", ()), 1)
         as_label, _, classes, _ = agree(dict.fromkeys(self.labels, 1), predictions, label_map)
-        check_labels(classes, label_map.named)
+        check_labels(classes, label_map.kept)
         first: dict[Hashable, Hashable] = {}
         for label in sorted(self.labels, key=lambda label: str(label) != str(as_label[label])):
             first.setdefault(as_label[label], label)

@@ -21,6 +21,7 @@ FloatArray = NDArray[np.float64]
 LARGEST = 1e100
 """Beyond this, squares of numbers can no longer be distinguished from infinity."""
 OF_TWO = "Of predict_proba, pass the column of the positive class, [:, 1]."
+OF_NUMBERS = "Pass a number for every row, written like 0.25."
 OF_SCORES = "Pass the probability or the log odds of the positive class, written like 0.25."
 
 Column = tuple[NDArray[np.int64], list[Hashable]]
@@ -176,9 +177,9 @@ def occurring(column: Column) -> tuple[NDArray[np.int64], list[Hashable], list[i
     return codes, [values[code] for code in used.tolist()], rows[used].tolist()
 
 
-def numbers_of_array(score: ArrayLike, title: str, advice: str = OF_SCORES) -> FloatArray:
+def numbers_of_array(score: ArrayLike, title: str, advice: str = OF_NUMBERS) -> FloatArray:
     """Return one number a row, NaN where it is missing; errors name it by ``title`` and end in ``advice``."""
-    array = array_of(score, title, hint=OF_TWO, names=False, one="number")
+    array = array_of(score, title, hint="" if advice == OF_NUMBERS else OF_TWO, names=False, one="number")
     if array.dtype.kind in "iuf":
         return as_decimals(array)
     if array.dtype.kind in "mM":
@@ -186,7 +187,7 @@ def numbers_of_array(score: ArrayLike, title: str, advice: str = OF_SCORES) -> F
     return numbers_of_column(array.tolist(), title, advice)
 
 
-def numbers_of_column(values: Sequence[Any], title: str, advice: str = OF_SCORES) -> FloatArray:
+def numbers_of_column(values: Sequence[Any], title: str, advice: str = OF_NUMBERS) -> FloatArray:
     """Turn values into numbers, missing ones into NaN; errors name them by ``title``.
 
     Texts must be written as numbers, with a point, exactly as a label's number is.

@@ -375,7 +375,7 @@ class Files(Stored):
         self.files = [one for one in files if one.has_rows] or list(files[:1])
         if len({one.is_text for one in files}) > 1:
             raise ConfigError(
-                "Some of the files are parquet and some are text, whose values have other types. Pass one kind."
+                "Fields of csv and tsv files are text; values of the other files have types. Pass one kind of file."
             )
 
     def __str__(self) -> str:

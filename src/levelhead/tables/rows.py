@@ -200,10 +200,11 @@ def matched(new: Rows, old: Rows) -> tuple[Rows, list[str]]:
         wrong = np.flatnonzero(old.coded(role, new.known[role]) != new.whole(role))
         if len(wrong):
             what = "label" if role == "label" else "group"
+            kinds = " Fields of csv files are text, and no numbers." if len(wrong) == len(new) else ""
             raise DataError(
                 f"{len(wrong):,} of {len(new):,} rows have another {what} in {old.titles[role]} than in "
                 f"{new.titles[role]}, first row {wrong[0] + 1}. The rows must be the same and in the same order; if "
-                "the files have a column of ids, match by it: --on."
+                f"the files have a column of ids, match by it: --on.{kinds}"
             )
     if "score" in new.parts and "score" in old.parts:
         new.parts[OTHER_SCORE] = [old.whole("score")]

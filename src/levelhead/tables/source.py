@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from levelhead.arrays import shown
 from levelhead.spelling import is_value
 from levelhead.tables.columns import (
-    OF_SCORES,
+    OF_NUMBERS,
     Column,
     FloatArray,
     by_name,
@@ -22,7 +23,7 @@ from levelhead.tables.columns import (
 )
 from levelhead.tables.repeated import OF_COUNTS, kept
 from levelhead.tables.vocabulary import NO_LABELS
-from levelhead.types import DataError, in_quotes, quoted
+from levelhead.types import ConfigError, DataError, in_quotes, quoted
 
 COUNT = "The count"
 
@@ -86,6 +87,8 @@ class Ignored:
     """The label of rows that have none, such as -1, or None where each row has one; it counts the rows that it saw."""
 
     def __init__(self, label: Hashable) -> None:
+        if np.ndim(label):  # type: ignore[arg-type]
+            raise ConfigError(f"ignore_label is {shown(label)}. Pass one label.")
         self.label, self.rows, self.left_out = label, 0, 0
 
     def mask(self, column: Column) -> NDArray[np.bool_]:
@@ -167,7 +170,7 @@ class Arrays(Source):
         self._kinds |= dict.fromkeys(columns, what)
         return tuple(columns)
 
-    def add_numbers(self, name: str, values: ArrayLike, title: str, what: str, advice: str = OF_SCORES) -> FloatArray:
+    def add_numbers(self, name: str, values: ArrayLike, title: str, what: str, advice: str = OF_NUMBERS) -> FloatArray:
         """Add and return a column of numbers; errors name it by ``title``, and its values ``what``.
 
         Raises:

@@ -59,7 +59,7 @@ def check_predictions(
     Args:
         labels: rows of each label.
         predictions: rows of each prediction.
-        meant: texts of classes that a label map names: they are what they are, however alike.
+        meant: texts of classes that a label map maps to themselves: they are what they are, however alike.
         scored: the predictions are decided scores, whose labels :func:`check_labels` has seen.
 
     Returns:
@@ -158,7 +158,7 @@ def _refuse_unpaired(
     strays = [value for value in in_order(predictions.keys() - labels.keys()) if str(value) not in meant]
     if not absent or not strays:
         return
-    scores = " Are these scores (--score)?" if len(strays) == len(predictions) and len(absent) == len(labels) else ""
+    scores = " Are these scores (--score)?" if len(strays) > len(absent) and all_numbers(strays) else ""
     told = (
         f"No row is predicted as the {_plural('label', absent)}, and none is labelled as the "
         f"{_plural('prediction', strays)}.{scores} {_to_map(labels, predictions)}"
@@ -236,9 +236,9 @@ class LabelMap:
         return {target: label for label, target in every.items() if times[target] == 1 and label != target}
 
     @property
-    def named(self) -> frozenset[str]:
-        """Texts of all classes that the map names."""
-        return frozenset(self.targets) | frozenset(self.targets.values())
+    def kept(self) -> frozenset[str]:
+        """Texts of the classes that the map keeps: those that it maps to themselves."""
+        return frozenset(label for label, target in self.targets.items() if label == target)
 
     def join_numbers(self, labels: Mapping[Hashable, int], predictions: Mapping[Hashable, int]) -> None:
         """Take whole numbers in two writings, 1 and 1.0, for one class where all classes are such and no map is given.

@@ -63,7 +63,7 @@ def unrecorded(source: Stored, asked: Mapping[str, Any]) -> IndirectAudit:
     if len(of_labels.keys() | predictions.keys()) > MOST_CLASSES:
         raise DataError(f"There are more than {MOST_CLASSES} classes. Are these scores? An audit compares classes.")
     as_label, as_prediction, of_labels, predictions = agree(of_labels, predictions, label_map)
-    warnings = check_predictions(of_labels, predictions, label_map.named) + label_map.said + rows.ignored.said()
+    warnings = check_predictions(of_labels, predictions, label_map.kept) + label_map.said + rows.ignored.said()
     if len(predictions) == 1:
         only = quoted(str(next(iter(predictions))))
         warnings.append(f"Every prediction is {only}: every gap among these rows is 0, whatever the groups are.")
