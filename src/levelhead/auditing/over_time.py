@@ -380,7 +380,7 @@ def _few(found: OverTime, frame: Frame) -> Iterator[str]:
 
 
 def _some(periods: Sequence[str]) -> str:
-    names = [printable(one, 30) for one in periods]
+    names = [in_quotes(one, 30) for one in periods]
     return ", ".join(names if len(names) <= 5 else [*names[:3], "…", names[-1]])
 
 

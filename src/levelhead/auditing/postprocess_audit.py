@@ -162,9 +162,9 @@ class Postprocessed(Report):
         more: dict[str, Any] = {"unit": " points", "column": group_name(self.column), "quantity": metric}
         lead = change_lead((f"{where}, the {what}",), gap.old, gap.new, gap.difference, **more)
         lost = accuracy.difference.high < 0
-        exceeds = f"That exceeds the bound of {number(100 * self.rule.delta)} points."
-        lines = [*([exceeds] if gap.new > self.rule.delta else []), *self._alike(), *lines, *([] if lost else [cost])]
-        return [replace(lead, rest=f"{lead.rest} {cost}") if lost else lead, *plainly(lines)]
+        exceeds = f" That exceeds the bound of {number(100 * self.rule.delta)} points." * (gap.new > self.rule.delta)
+        rest = f"{lead.rest}{exceeds}{f' {cost}' * lost}"
+        return [replace(lead, rest=rest), *plainly([*self._alike(), *lines, *([] if lost else [cost])])]
 
 
 @checked
