@@ -16,6 +16,7 @@ import statistics
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
+from unittest import mock
 
 import measure
 import numpy as np
@@ -24,7 +25,7 @@ import typer
 from rich.console import Console
 
 from levelhead.lm.bbq import BBQ
-from levelhead.lm.model import LanguageModel
+from levelhead.lm.model import CONTINUED, LanguageModel
 from levelhead.lm.runner import take
 from levelhead.storage import write_json
 from levelhead.training.work import environment
@@ -58,11 +59,8 @@ def shared(model: LanguageModel, contexts: list[str], options: list[list[str]]) 
 
 def batched(model: LanguageModel, contexts: list[str], options: list[list[str]]) -> Scores:
     """Score in the same batches with whole texts: as for a model without a cache."""
-    model._caches = False
-    try:
+    with mock.patch.dict(model._quick, {CONTINUED: False}), mock.patch.object(model, "_caches", False):
         return dict(model.option_log_likelihoods(contexts, options))
-    finally:
-        model._caches = True
 
 
 STEPS: dict[str, Callable[[LanguageModel, list[str], list[list[str]]], Scores]] = {

@@ -1,4 +1,4 @@
-"""Metrics as they are measured: worked tables, and rows counted one by one."""
+"""Metrics as they are measured: worked tables, rows counted one by one, and fairlearn."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ import math
 
 import numpy as np
 import pytest
+from fairlearn.metrics import (
+    demographic_parity_difference,
+    equal_opportunity_difference,
+    equalized_odds_difference,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, balanced_accuracy_score
@@ -112,3 +117,44 @@ def test_what_has_no_rows_is_not_a_number_and_says_so() -> None:
         assert np.isnan([figure.value, figure.low, measured(table, name)]).all()
         assert "“b”" in str(figure.reason) or "b: 0" in str(figure.reason)
     assert estimate(counts, "demographic_parity").defined
+
+
+# ------------------------------------------------------------------------------------------------ fairlearn
+
+
+def fairlearn_gaps(label: np.ndarray, prediction: np.ndarray, group: np.ndarray) -> dict[str, float]:
+    """Return fairlearn's figures under our names of the same quantities."""
+    rows = {"y_true": label, "y_pred": prediction, "sensitive_features": group}
+    odds = [equalized_odds_difference(**rows, agg=agg) for agg in ("mean", "worst_case")]
+    each = demographic_parity_difference(**rows), equal_opportunity_difference(**rows), *odds
+    return dict(zip(GAPS, each, strict=True))
+
+
+def our_gaps(table: np.ndarray) -> dict[str, float]:
+    return {name: float(measured(table, name)) for name in GAPS}
+
+
+def test_the_mean_form_of_three_groups_takes_one_pair_and_fairlearn_two() -> None:
+    """True positive rates .5, .6, 1 and false positive rates 0, .5, .1: pairs have .3, .3 and .4."""
+    table = np.array([[[10, 0], [5, 5]], [[5, 5], [4, 6]], [[9, 1], [0, 10]]])
+    assert measured(table, "equalized_odds") == pytest.approx(0.4)
+    assert fairlearn_gaps(*rows_of(table))["equalized_odds"] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("table", "undefined", "theirs"),
+    [
+        # No positives in group 1: fairlearn takes its true positive rate for 0, so that .7 - 0 is the gap.
+        ([[[8, 2], [3, 7]], [[9, 1], [0, 0]]], {"equal_opportunity", "equalized_odds", "equalized_odds_worst"}, 0.7),
+        # No negatives in group 1: its false positive rate is taken for 0; .7 and .6 are true positive rates.
+        ([[[8, 2], [3, 7]], [[0, 0], [4, 6]]], {"equalized_odds", "equalized_odds_worst"}, 0.1),
+        ([[[8, 2], [3, 7]]], set(GAPS), 0.0),
+    ],
+)
+def test_a_gap_without_rows_or_a_second_group_is_undefined_where_fairlearn_takes_zero(
+    table: list[list[list[int]]], undefined: set[str], theirs: float
+) -> None:
+    ours, found = our_gaps(np.array(table)), fairlearn_gaps(*rows_of(np.array(table)))
+    assert {name for name, gap in ours.items() if math.isnan(gap)} == undefined
+    assert found["equal_opportunity"] == pytest.approx(theirs)
+    assert not any(math.isnan(gap) for gap in found.values())
