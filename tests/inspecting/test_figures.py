@@ -22,6 +22,7 @@ from levelhead.runs.recipe import build_experiment
 from levelhead.runs.train import train_run
 from levelhead.storage import read_json
 from levelhead.types import ConfigError, DataError
+from words import save_tiny_backbone
 
 SIZES = {"train_size": 48, "validation_size": 24, "test_size": 70}
 
@@ -132,7 +133,7 @@ def three_groups(data: Portraits, split: str) -> tuple[Groups, ...]:
 def test_three_groups_are_compared_by_pairs(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Portraits, "groups", three_groups)
     found = attention_figures(runs / "erm")
-    assert [(panel.tensor, panel.debiasing) for panel in found.panels] == [("query", "before"), ("key", "before")]
+    assert [(panel.tensor, panel.debiasing) for panel in found.panels] == [("query", "without"), ("key", "without")]
     assert found.panels[0].rows == {"one": 24, "two": 23, "three": 23}
     assert set(found.panels[0].pair) < {"one", "two", "three"}
     grids = np.array([cell.attention_on_patches for cell in found.cells if cell.label == "dark hair"])
@@ -159,6 +160,26 @@ def test_the_command_writes_a_page_and_json_and_leaves_a_cell_without_rows_empty
     assert str(runs) not in page
     assert run("report", "a.json", "--html", "b.html") == 0
     assert Path("b.html").read_text().count("<rect") == page.count("<rect") > 0
+
+
+def test_a_run_on_texts_has_no_map_of_patches(tmp_path: Path) -> None:
+    rows = [
+        f"{word} one,{word},{group},{split}"
+        for split in ("train", "validation", "test")
+        for word in ("red", "blue")
+        for group in "ab"
+        for _ in range(4)
+    ]
+    (tmp_path / "rows.csv").write_text("\n".join(["text,colour,group,split", *rows]))
+    backbone = save_tiny_backbone(tmp_path / "bert", ["red", "blue", "one"])
+    data = {"name": "text-csv", "folder": str(tmp_path), "file": "rows.csv", "target": "colour", "sensitive": ["group"]}
+    model = {"backbone": str(backbone), "mode": "last_encoder"}
+    settings = recipe("erm") | {"data": data | {"split_column": "split"}, "model": model}
+    train_run(build_experiment(settings), tmp_path / "run")
+    found = attention_figures(tmp_path / "run", token=1)
+    assert (len(found.panels), found.cells, found.differences) == (2, [], [])
+    assert found.to_html().count("<svg role") == 2
+    assert "With groups shuffled" in found.to_html()
 
 
 @pytest.mark.parametrize(

@@ -82,10 +82,10 @@ class Difference(Finding):
 class AttentionFigures(Report):
     """Histograms of queries and keys, and mean attention over patches, by group.
 
-    ``panels`` by tensor (``query`` or ``key``) and ``before`` or ``after`` debiasing, ``after`` only for a debiased
-    run; none where the classifier reads no single row. ``all_dimensions_with_groups_shuffled`` by tensor: how large the
-    statistics are when the groups do not differ. ``cells`` by label and group, and ``differences`` by label: none where
-    the network does not cut pictures into patches. Nothing in it belongs to a single row.
+    ``panels`` by tensor (``query`` or ``key``) and ``before`` or ``after`` debiasing, or ``without`` it; none where the
+    classifier reads no single row. ``all_dimensions_with_groups_shuffled`` by tensor: how large the statistics are
+    when the groups do not differ. ``cells`` by label and group, and ``differences`` by label: none where the network
+    does not cut pictures into patches. Nothing in it belongs to a single row.
     """
 
     kind: ClassVar[str] = "attention"
@@ -138,7 +138,7 @@ def attention_figures(
         batch, heads, tokens, size = captured.query.shape
         if captured.readout is not None:
             _refuse_what_there_is_not(head=(head, heads), dimension=(dimension, size), token=(token, tokens))
-            stages = {"before": (captured.query, captured.key)}
+            stages = {"before" if debiased else "without": (captured.query, captured.key)}
             stages |= {"after": (captured.debiased_query, captured.debiased_key)} if debiased else {}
             for stage, (query, key) in stages.items():
                 vectors["query", stage].append(query[torch.arange(batch), :, captured.readout])
@@ -159,14 +159,13 @@ def attention_figures(
         if len(np.unique(groups)) < len(opened.groups.names):
             raise DataError(f"Token {token} is padding in every row of a group; choose an earlier --token.")
         panels.append(_panel(tensor, stage, values, groups, list(opened.groups.names), places[tensor]))
-        if stage == "before":
+        if stage != "after":
             chance = _statistics(values, np.random.default_rng(0).permutation(groups), list(opened.groups.names))
             shuffled[tensor] = _quantiles(np.max(list(chance.values()), axis=0))
     cells = _cells(opened, torch.cat(shares).numpy(), grid) if shares and grid else []
-    differences = [_difference([cell for cell in cells if cell.label == one]) for one in opened.examples.class_names]
-    return AttentionFigures(
-        opened.source, head, dimension, token, panels, shuffled, cells, differences if cells else []
-    )
+    labels = opened.examples.class_names if cells else ()
+    differences = [_difference([cell for cell in cells if cell.label == label]) for label in labels]
+    return AttentionFigures(opened.source, head, dimension, token, panels, shuffled, cells, differences)
 
 
 def _refuse_what_there_is_not(**options: tuple[int, int]) -> None:

@@ -173,6 +173,7 @@ def attention_page(result: Record, *, source: str = "") -> Record:
         title=source or run,
         about=f"{run}; groups by {short(result['attribute'])} as annotated: {rows}",
         lines=said[1:],
+        deck=" ".join(said[1:2]),
         chart=chart,
     )
 
