@@ -156,7 +156,7 @@ def find_grid(grid: str | Path) -> Path:
     if (stem := path.name.removesuffix(".yaml")) in packaged:
         return packaged[stem]
     names = sorted(packaged)
-    raise ConfigError(f"There is no grid {quoted(str(grid))}. {nearest(path.stem, names)}")
+    raise ConfigError(f"{quoted(str(grid))} is no grid, and no comparison's folder. {nearest(path.stem, names)}")
 
 
 def read_grid(grid: str | Path, *, running: bool = True) -> Grid:
@@ -237,10 +237,12 @@ def compare_methods(
     """
     rows: dict[str, dict[str, Any]] = {}
     used: set[str] = set()
+    offered: set[str] = set()
     for method in methods:
         known = flatten(build_experiment({"data": base.get("data"), "method": {"name": method}}).recipe["method"])
         keys = {key: place for key in options if (place := _place_of(key, known)) is not None}
         used.update(keys)
+        offered.update(f"method.{key}" for key in known if key != "name")
         for values in itertools.product(*(options[key] for key in keys)):
             chosen = dict(zip(keys, values, strict=True))
             name = ", ".join([method, *(f"{key.rpartition('.')[2]} {value}" for key, value in chosen.items())])
@@ -249,7 +251,8 @@ def compare_methods(
                 raise ConfigError(f"These methods, values and seeds make more than {MOST_RUNS:,} runs: try fewer.")
     for key in options:
         if key not in used:
-            raise ConfigError(f"None of the methods {listed(methods)} has the option {printable(key)}.")
+            near = nearest(key, sorted(offered))
+            raise ConfigError(f"No method of {listed(methods)} has the option {printable(key)}. {near}")
     return Grid({key: value for key, value in base.items() if key != "method"}, rows, tuple(seeds))
 
 

@@ -50,12 +50,14 @@ def refit_cells(
     told: dict[str, Any] = {"groups": str(groups.absolute())} if groups else {}
     if told and not any(issubclass(METHODS[name], FewGroups) for name in names):
         raise ConfigError("--groups is for few-label and bmft: name one with --method.")
+    tried = parse_options(options)
+    if told and (drawn := {"method.rows", "method.draw"} & tried.keys()):
+        raise ConfigError(f"--try {listed(sorted(drawn))}: the file of --groups says which rows. Remove one.")
     base, prefix, shared = run.experiment.to_dict(), "", {}
     if isinstance(run.experiment.method, DAM):
         prefix, shared = "base.", {"method.debias": base["method"]["debias"]}
-    plan = compare_methods(
-        base, [f"dam+{name}" if prefix else name for name in names], [run.experiment.seed], parse_options(options)
-    )
+    named = [f"dam+{name}" if prefix else name for name in names]
+    plan = compare_methods(base, named, [run.experiment.seed], tried)
     rows = {}
     for row, settings in plan.rows.items():
         method = METHODS[settings["method.name"].removeprefix("dam+")]
