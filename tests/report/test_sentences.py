@@ -27,3 +27,8 @@ def test_they_say_what_is_kept() -> None:
 
 if __name__ == "__main__":
     renew(TEXT, NAMES)
+
+
+def test_marks_stand_outside_quotation_marks() -> None:
+    assert sentences.quoted_name("few-label, rows 20 FEW GROUPS") == "“few-label, rows 20” FEW GROUPS"
+    assert sentences.quoted_name("dam+jtt ORACLE") == "dam+jtt ORACLE"

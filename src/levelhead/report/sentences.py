@@ -94,8 +94,8 @@ class Difference:
 
 def quoted_name(name: str) -> str:
     """Return a method's name as sentences write it: names of several words get quotation marks."""
-    plain = short(name)
-    return plain if re.fullmatch(r"[\w+\-]{1,24}( [A-Z]+)*", plain) else f"“{plain}”"
+    [(plain, marks)] = re.findall(r"\A(.*?)((?: [A-Z]+)*)\Z", short(name), re.DOTALL)
+    return plain + marks if re.fullmatch(r"[\w+\-]{1,24}", plain) else f"“{plain}”{marks}"
 
 
 def _changed(value: float) -> str:
