@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 from importlib.metadata import PackageNotFoundError, requires
-from importlib.util import find_spec
 from pathlib import Path
 
 from levelhead._version import __version__, commit
@@ -56,10 +55,10 @@ def _memory() -> str:
 
 
 def _gpus() -> str:
-    if find_spec("torch") is None:
-        return "unknown, torch is not installed"
-    import torch
-
+    try:
+        import torch
+    except (ImportError, OSError) as error:
+        return f"unknown, torch cannot be imported: {error}"
     names = [torch.cuda.get_device_name(at) for at in range(torch.cuda.device_count())]
     return f"{', '.join(names)}; CUDA {torch.version.cuda}" if names else "none that torch sees"
 
