@@ -108,7 +108,7 @@ def test_what_is_missing_or_small_is_shown_and_not_compared() -> None:
     assert groups["c"].selection_ratio is None
     small, missing = audit.warnings
     assert small.startswith("race: group “c” has 4 rows, fewer than 10")
-    assert missing.startswith("race: 7 rows without a group are not compared; missing='group'")
+    assert missing.startswith("race: 7 rows without a group are not compared; in Python, missing='group'")
     alone = audited(["yes"] * 20, ["a"] * 20)
     assert "there is nothing to compare" in alone.warnings[0]
     assert not alone.by_attribute["group"].demographic_parity.defined

@@ -201,7 +201,7 @@ def favourable_of(options: AuditOptions, classes: list[Hashable], positive: int 
 def _missing_sentence(one: Mapping[str, Any], rows: int) -> str:
     where = f"{printable(one['attribute'])}: {one['rows']:,} of {rows:,} rows ({100 * one['share']:.1f}%)"
     if one["left_out"]:
-        return f"{where} have no group and are left out of the gaps; missing='group' compares them as a group."
+        return f"{where} have no group and are left out of the gaps; in Python, missing='group' compares them."
     return f"{where} have no group and are compared as the group {MISSING_GROUP}."
 
 

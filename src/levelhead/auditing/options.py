@@ -150,8 +150,8 @@ def left_out(
     for group, rows in zip(groups, sizes, strict=True):
         if options.leaves_out(group):
             said.append(
-                f"{printable(name)}: {counted(int(rows), 'row')} without a group are not compared; missing='group' "
-                "compares them as a group."
+                f"{printable(name)}: {counted(int(rows), 'row')} without a group are not compared; in Python, "
+                "missing='group' compares them."
             )
         elif group not in compared:
             said.append(few_sentence(name, group, int(rows), options.min_count))

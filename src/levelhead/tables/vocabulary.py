@@ -131,8 +131,13 @@ def _to_map(labels: Collection[Hashable], predictions: Collection[Hashable]) -> 
     beside = f"; predictions: {_named(predictions)}" if predictions else ""
     return (
         f"Labels: {_named(labels)}{beside}. Map each to one class: --label-map 'LABEL=CLASS,...' (in Python "
-        "label_map={LABEL: CLASS}). Map a class to itself to keep it."
+        f"label_map={{LABEL: CLASS}}). Map a class to itself to keep it.{_with_signs((*labels, *predictions))}"
     )
+
+
+def _with_signs(values: Iterable[Hashable]) -> str:
+    signs = any({"=", ","} & set(str(value)) for value in values)
+    return " Put a class with = or a comma in double quotes." if signs else ""
 
 
 def _refuse_unlabelled(labels: Collection[Hashable], predictions: Collection[Hashable], absent: Sequence[Any]) -> None:
@@ -303,7 +308,7 @@ class LabelMap:
         if unknown:
             raise DataError(
                 f"The label map has no class for the label {quoted(unknown[0])}"
-                f"{_more(len(unknown) - 1)}. Labels there: {_named(labels)}."
+                f"{_more(len(unknown) - 1)}. Labels there: {_named(labels)}.{_with_signs(labels)}"
             )
         return {value: target(value) for value in labels}, {
             value: target(value) if str(value) in self.targets and str(value) not in ends else value
