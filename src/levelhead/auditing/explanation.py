@@ -11,6 +11,7 @@ from levelhead.metrics.names import Key
 from levelhead.report.headline import Lead, plainly
 from levelhead.report.record import Finding
 from levelhead.report.result import Report
+from levelhead.report.sentences import named_group
 from levelhead.report.text import joined, percent, percent_ends
 from levelhead.report.wide import Fraction, Pair
 from levelhead.types import Estimate, in_quotes, printable
@@ -130,7 +131,7 @@ class Explanation(Report):
 
 def _lead(column: str, pair: ExplainedPair, pairs: int) -> Lead:
     """Say how large the gap of two groups is, and of how many pairs it is the clearest."""
-    first, second = map(printable, pair.groups)
+    first, second = (named_group(column, one) for one in pair.groups)
     of = f", the clearest of {pairs} by {printable(column)} (intervals adjusted for all)" if pairs > 1 else ""
     return Lead(
         ("Between ", first, " and ", second, f", the equalized-odds gap is {percent(pair.measured)} points"),

@@ -14,10 +14,10 @@ from levelhead.metrics.worst_case import GapBounds
 from levelhead.report.headline import Lead
 from levelhead.report.record import Finding, as_json
 from levelhead.report.result import Report
-from levelhead.report.sentences import turned
+from levelhead.report.sentences import named_group, turned
 from levelhead.report.text import number, percent_ends
 from levelhead.report.wide import Fraction, Pair
-from levelhead.types import Estimate, printable
+from levelhead.types import Estimate
 
 TITLES = {
     "demographic_parity": RATE_TITLES["selection_rate"],
@@ -167,7 +167,7 @@ def _estimated(part: IndirectPart, pairs: Sequence[IndirectGap], column: str) ->
     """Say the largest of the gaps of pairs in one rate."""
     one = max(pairs, key=lambda gap: abs(gap.estimate.value))
     figure, rate = one.estimate, TITLES[one.gap].lower()
-    a, b = map(printable, one.groups)
+    a, b = (named_group(column, group) for group in one.groups)
     ends = "no interval"
     if not math.isnan(figure.low):
         size = turned(figure, 0) if figure.excludes_zero and figure.value < 0 else figure
@@ -198,7 +198,7 @@ def _told_first(one: IndirectGap) -> tuple[bool, float, float, float]:
 
 def _bounded(part: IndirectPart, one: IndirectGap, worst: GapBounds, column: str) -> Lead:
     """Say between which figures a gap lies, and its weighted estimate."""
-    a, b = map(printable, one.groups)
+    a, b = (named_group(column, group) for group in one.groups)
     start = f"no estimate, since {part.refused}; known are the shares"
     if part.method == "bounds":
         start = f"the only assumption is {part.assumes}"
