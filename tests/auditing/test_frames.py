@@ -151,6 +151,7 @@ def test_small_groups_and_missing_ones_are_in_no_difference():
     )
     assert set(result.by_group.loc["sex"].index) == {"few", "men", "women", "(missing)"}
     assert not {"few", "(missing)"} & {*result.difference()[["highest", "lowest"]].to_numpy().ravel()}
+    assert "ratio_of_rates" not in result.difference().index.get_level_values("figure")
     one = lh.audit(LABEL, PREDICTION, sensitive_features=["a"] * ROWS)
     assert one.difference().value.isna().all()
     assert set(one.difference().reason) == {"fewer than two groups are compared"}

@@ -104,7 +104,7 @@ def compared(report: Report, *, ratio: bool) -> pd.DataFrame:
     groups: dict[tuple[str, str], dict[str, Estimate]] = {}
     for attribute, group, figure, one in report.figures():
         # What is relative to a reference group already is not compared again.
-        relative = isinstance(group, Pair) or figure.endswith(("_ratio", "difference", "_change"))
+        relative = isinstance(group, Pair) or figure.endswith(("_ratio", "ratio_of_rates", "difference", "_change"))
         if group is not None and not relative:
             every = groups.setdefault((attribute, figure), {})
             if one.defined and report.compares(attribute, group, figure):
