@@ -109,7 +109,8 @@ def _refuse_unknown_keys(cls: Any, options: Mapping[str, Any], where: str) -> No
     known = [one.name for one in dataclasses.fields(cls)]
     for key, value in options.items():
         if key not in known:
-            raise ConfigError(f"Unknown key {where}.{printable(key)}. {nearest(str(key), known)}")
+            unknown = f"{where}.{printable(key)}".removeprefix("recipe.")
+            raise ConfigError(f"Unknown key {unknown}. {nearest(str(key), known)}")
         if dataclasses.is_dataclass(types[key]) and isinstance(value, dict):
             _refuse_unknown_keys(types[key], value, f"{where}.{key}")
 
