@@ -77,7 +77,7 @@ def test_examples_for_texts_and_serving_run(example: str, printed: str, run: Cal
 @pytest.mark.parametrize(
     ("notebook", "printed"),
     [
-        pytest.param("notebook_vision.py", "attention.svg", marks=pytest.mark.slow),
+        pytest.param("notebook_vision.py", "A dimension that is chosen for its picture", marks=pytest.mark.slow),
         ("notebook_text.py", "Groups by trade"),
     ],
 )
