@@ -254,7 +254,7 @@ def test_a_file_is_dropped_chosen_read_and_downloaded(opened: Any, loans: Path, 
     # A file that cannot be read, and a wrong column: the command's own sentence.
     choose(page, "Label: the true outcome, if known", "p")
     page.get_by_role("button", name="Audit", exact=True).click()
-    page.locator(".toast-body", has_text="different values").first.wait_for()
+    page.locator(".toast-body", has_text="Map each to one class").first.wait_for()
     page.set_viewport_size({"width": 390, "height": 900})
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     assert {url.split("/")[2] for url in page.asked if url.startswith("http")} == {page.url.split("/")[2]}
